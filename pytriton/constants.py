@@ -41,7 +41,10 @@ def _home() -> Path:
 PYTRITON_HOME = _home()
 """Parent of temporary workspaces: ``$PYTRITON_HOME``, else ``$XDG_CACHE_HOME/pytriton``, else ``~/.cache/pytriton``."""
 ERROR_CODE_PARAMETER = "pytriton_error_code"
-"""A request with this parameter gets messages of errors that begin with their code, as streams carry nothing else."""
+"""A request with this parameter gets messages of errors that begin with their code.
+
+Streams carry nothing else, and HTTP has one status for several codes.
+"""
 
 CALLERS_PARAMETER = "pytriton_callers"
 """The parameter of a request that a callable makes: a secret, how many models wait for it, and their names.

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
 from pytriton.signature.schema import Signature
 from pytriton.signature.served import OwnForm
+
+if TYPE_CHECKING:
+    from pytriton.worker.metrics import CallableMetrics
 
 __all__ = ["Shadow", "Split"]
 
@@ -60,6 +63,7 @@ class Router(Workers):
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = tuple(targets)
         self.counts: Counter[str] = Counter()
+        self._model: ServedModel | None = None
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -73,6 +77,17 @@ class Router(Workers):
     def counted(self) -> dict[str, int]:
         """As :meth:`Traffic.counted`."""
         return dict(self.counts)
+
+    def count(self, what: str) -> None:
+        """Count a request, for Prometheus too."""
+        self.counts[what] += 1
+        metrics = None if self._model is None else self._model.observation.metrics
+        if self._model is not None and metrics is not None:
+            self._count_in(metrics, self._model.config.model_name, what)
+
+    @abstractmethod
+    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
+        """Count a request for Prometheus."""
 
     @override
     def instance_count(self) -> int:
@@ -119,6 +134,7 @@ class Router(Workers):
         handles = {target: ModelHandle(target, name, connector, is_async=True) for target in self.targets}
         pool = ThreadWorkerPool([_Passing(self, handles, model.config.decoupled)], model)
         pool.callees, pool.traffic = frozenset(self.targets), self
+        self._model = model
         return pool
 
     @abstractmethod
@@ -234,8 +250,12 @@ class Split(Router):
             point -= weight
             if point < 0 or name == last:  # the sum may have been rounded up
                 break
-        self.counts[name] += 1
+        self.count(name)
         return name
+
+    @override
+    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
+        metrics.count_split(model, what)
 
 
 def _point(key: object) -> float:
@@ -290,12 +310,16 @@ class Shadow(Router):
         if random.random() >= self.share:
             return
         if len(self._copies) >= COPIES_IN_FLIGHT:
-            self.counts["dropped"] += 1
+            self.count("dropped")
             return
         handle = handles[self.targets[1]].with_options(priority=LOWEST_PRIORITY)
         task = asyncio.get_running_loop().create_task(self._copy(request, outputs, handle))
         self._copies.add(task)
         task.add_done_callback(self._copies.discard)
+
+    @override
+    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
+        metrics.count_shadow(model, self.targets[1], what)
 
     async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
         try:
@@ -305,7 +329,7 @@ class Shadow(Router):
         except Exception as error:
             outcome = "failed"
             LOGGER.debug("a copy for model %s failed: %s", handle.name, error)
-        self.counts[outcome] += 1
+        self.count(outcome)
         if outcome == "different" and self.counts[outcome] <= REPORTED_DIFFERENCES:
             LOGGER.warning(
                 "model %s answered request %r otherwise than %s; Shadow.counts has how often",

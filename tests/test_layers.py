@@ -156,6 +156,7 @@ LAYERS = {
         "signature.examples",
         "signature.schema",
         "signature.served",
+        "worker.metrics",
     ],
     "model_spec": [
         "exceptions",

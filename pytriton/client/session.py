@@ -205,9 +205,12 @@ class ModelSession:
                 self._check_open()
                 answers.append((yield from self._infer_one(codec, part, request)))
             except PyTritonClientError as error:
-                raise type(error)(
+                failure = type(error)(
                     f"rows {start} to {start + count - 1} of the split batch of {sum(rows)} failed: {error.message}"
-                ) from error
+                )
+                if isinstance(error, PyTritonClientInferenceServerError) and isinstance(failure, type(error)):
+                    failure.code, failure.details = error.code, error.details
+                raise failure from error
             start += count
         return codec.join(answers, rows)
 

@@ -15,12 +15,13 @@ from pytriton.client.conversations import Call, Conversation
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
+    PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
 from pytriton.client.sync import drive
 from pytriton.composition.connections import Connections
-from pytriton.constants import CALLERS_PARAMETER
+from pytriton.constants import CALLERS_PARAMETER, ERROR_CODE_PARAMETER
 from pytriton.exceptions import ErrorCode, PyTritonInvalidOperationError, PyTritonRequestError
 from pytriton.worker.origin import Origin
 
@@ -28,7 +29,12 @@ __all__ = ["AsyncAnswer", "ModelCall", "ModelCallError", "Route"]
 
 MOST_CALLERS = 16
 DOUBTFUL = (ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND, ErrorCode.UNSUPPORTED)  # perhaps another model was bound
-STATUS = re.compile(r"^\[[^]]*\] ")  # with which a client's message may begin
+# A client's message may begin with the rows of a split batch, a status, names of pipelines and, if a callable chose it,
+# the code.
+BEGIN = re.compile(
+    r"((?:rows \d+ to \d+ of the split batch of \d+ failed: )?)(?:\[(?:\d{3}|StatusCode\.\w+)\] )?"
+    rf"((?:in ensemble '[^']*', )*)(?:\[({'|'.join(ErrorCode.__members__)})\] )?"
+)
 
 
 class ModelCallError(PyTritonRequestError):
@@ -150,7 +156,7 @@ class ModelCall:
             named_inputs, parameters = {**named_inputs, "parameters": parameters}, None
         takes_values = self._takes_values and codec.takes_values
         sample = takes_values or not codec.batching
-        given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}"}
+        given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}", ERROR_CODE_PARAMETER: True}
         if codec.decoupled:
             options = replace(options, split_batches=False)
             request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
@@ -202,14 +208,18 @@ class ModelCall:
         if isinstance(error, PyTritonClientValueError):
             self._route.connections.doubt_model()
             return error
-        code = getattr(error, "code", None)
+        begin = BEGIN.match(error.message)
+        assert begin is not None  # it may be nothing
+        text = begin[1] + begin[2] + error.message[begin.end() :]
+        code = getattr(error, "code", None) if begin[3] is None else ErrorCode(begin[3])
         unavailable = isinstance(error, (PyTritonClientTimeoutError, PyTritonClientConnectionError))
         # Without a code, the response does not fit what is known of the model.
-        if code in DOUBTFUL or (code is None and not unavailable):
+        missing = isinstance(error, PyTritonClientModelUnavailableError)
+        if code in DOUBTFUL or missing or (code is None and not unavailable):
             self._route.connections.doubt_model()
         if code is None:
             code = ErrorCode.UNAVAILABLE if unavailable else ErrorCode.INTERNAL
-        return self._error(STATUS.sub("", error.message), code)
+        return self._error(text, code)
 
     def _error(self, text: str, code: ErrorCode = ErrorCode.INTERNAL) -> ModelCallError:
         return ModelCallError(f"model {self._route.model!r}, called by {self._route.caller!r}: {text}", code)

@@ -14,7 +14,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 
 __all__ = ["Connections"]
 
-PREPARE_S = 60.0  # the server may be starting
+PREPARE_S = 60.0
 PREPARE_AGAIN_S = 5.0
 DOUBT_S = 1.0
 
@@ -24,24 +24,35 @@ class Connections:
 
     Args:
         connector: Returns what makes them, once the server's address is known, and None when it has gone; or None.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, model: str, connector: Callable[[], Connector | None] | None) -> None:
+    def __init__(
+        self,
+        model: str,
+        connector: Callable[[], Connector | None] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._model = model
         self._connector = connector
         self._idle: dict[bool, list[Any]] = {False: [], True: []}
         self._of_loops: dict[bool, Any] = {}
-        self._doubted_at = -math.inf
-        self.session = self._new_session(PREPARE_S)
+        self._clock = clock
+        self._made_at, self._doubted_at = clock(), -math.inf
 
     def __del__(self) -> None:
         for transports in self._idle.values():
             for transport in transports:
                 transport.close()
 
+    @cached_property
+    def session(self) -> ModelSession:
+        """What is known of the model. It is waited for longer in the first minute, as the server may be starting."""
+        return self._new_session(max(PREPARE_AGAIN_S, PREPARE_S - (self._clock() - self._made_at)))
+
     def doubt_model(self) -> None:
         """Ask for the model's configuration again at the next call, at most once a second: it may be another model."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._doubted_at > DOUBT_S:
             self._doubted_at, self.session = now, self._new_session(PREPARE_AGAIN_S)
 

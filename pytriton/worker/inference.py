@@ -6,14 +6,13 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from numpy.typing import NDArray
 
-from pytriton.constants import ERROR_CODE_PARAMETER
 from pytriton.exceptions import PyTritonRequestError, PyTritonUnrecoverableError
 from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
@@ -26,12 +25,10 @@ from pytriton.worker.failures import FailureLog, describe, text_of
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.observation import Observation, end, observed, observed_async, pause, replied, resume
 from pytriton.worker.origin import Origin, current_origin
-from pytriton.worker.requests import Cancellation, has_sequences, requests_of
+from pytriton.worker.requests import Cancellation, has_sequences, requests_of, wanting_codes
 from pytriton.worker.results import Outputs, Results, each_async
 
 LOGGER = get_logger("pytriton.worker")
-
-WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
 
 
 @dataclass(frozen=True)
@@ -277,11 +274,18 @@ class Inference:
 
     def error(self, frame: Frame, error: BaseException, *, isolate: bool = False) -> Reply:
         """The reply that fails all requests of a frame, or requests them again one by one."""
-        status = {**self._described(frame, error), "isolate": isolate}
+        wanting = wanting_codes(frame)
+        if wanting and len(wanting) < frame.requests and not isolate:  # their messages differ
+            metadata = self._errors(frame, dict.fromkeys(range(frame.requests), error))
+            return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata), []
+        status = {**describe(error, self._options.send_traceback, bool(wanting)), "isolate": isolate}
         return Frame(ERROR, frame.number, frame.requests, metadata=json.dumps(status).encode()), []
 
-    def _described(self, frame: Frame, error: BaseException) -> dict[str, str]:
-        return describe(error, self._options.send_traceback, WANTS_CODE in frame.metadata)
+    def _errors(self, frame: Frame, errors: Mapping[int, BaseException]) -> bytes:
+        """The metadata of a reply in which some requests have failed, by index."""
+        wanting, send_traceback = wanting_codes(frame), self._options.send_traceback
+        told = {index: describe(error, send_traceback, index in wanting) for index, error in errors.items()}
+        return json.dumps({"errors": told}).encode()
 
     def _log_failure(self, error: BaseException, what: str) -> None:
         if isinstance(error, PyTritonRequestError):  # meant for the client
@@ -305,14 +309,14 @@ class Inference:
                 return self._reply_whole(frame, outputs, more)
         wanted = [request.requested_output_names for request in requests] if frame.apart else None
         tensors: list[Tensor] = []
-        errors = {}
+        errors: dict[int, BaseException] = {}
         for index, response in enumerate(self._outputs.each(requests, responses, wanted)):
             if isinstance(response, BaseException):
                 self._log_failure(response, "the inference callable failed one request")
-                errors[index] = self._described(frame, response)
+                errors[index] = response
                 for observer in frame.observers:
                     observer.failed(response, index)
             else:
                 tensors += response
-        metadata = json.dumps({"errors": errors}).encode() if errors else b""
+        metadata = self._errors(frame, errors) if errors else b""
         return Frame(RESPONSE, frame.number, frame.requests, metadata=metadata, more=more), tensors

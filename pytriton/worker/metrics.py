@@ -47,9 +47,11 @@ class CallableMetrics:
     ``pytriton_waiting_batches``              gauge      batches that wait in this process for the callable
     ``pytriton_failed_requests_total``        counter    requests that were answered with an error, by its class
     ``pytriton_server_restarts_total``        counter    how often a server was launched again; without labels
+    ``pytriton_split_requests_total``         counter    requests of a ``Split``, by ``target``
+    ``pytriton_shadow_requests_total``        counter    copies of a ``Shadow``, by ``target`` and ``result``
     ========================================  =========  ==============================================================
 
-    Labels are ``model`` and ``version``, and ``error`` for the class.
+    Labels are ``model`` and ``version``, and ``error`` for the class; those of the last two have no ``version``.
 
     Args:
         registry: A ``prometheus_client.CollectorRegistry``.
@@ -81,6 +83,18 @@ class CallableMetrics:
         self._restarts = prometheus.Counter(
             "pytriton_server_restarts", "How often a server was launched again", registry=registry
         )
+        self._split = prometheus.Counter(
+            "pytriton_split_requests",
+            "Requests that a Split has passed on, by the model that got them",
+            labelnames=("model", "target"),
+            registry=registry,
+        )
+        self._shadow = prometheus.Counter(
+            "pytriton_shadow_requests",
+            "Copies of requests that a Shadow has sent or dropped, by what became of them",
+            labelnames=("model", "target", "result"),
+            registry=registry,
+        )
         self._models: dict[tuple[str, int], _ModelMetrics] = {}
 
     @classmethod
@@ -99,6 +113,14 @@ class CallableMetrics:
     def count_restart(self) -> None:
         """A server was launched again."""
         self._restarts.inc()
+
+    def count_split(self, model: str, target: str) -> None:
+        """A ``Split`` has passed a request on."""
+        self._split.labels(model, target).inc()
+
+    def count_shadow(self, model: str, target: str, result: str) -> None:
+        """A copy of a ``Shadow`` was compared or dropped, or has failed."""
+        self._shadow.labels(model, target, result).inc()
 
     def observer(self, model: str, version: int, frame: Frame) -> BatchObserver:
         """Counts a batch."""

@@ -6,17 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytriton.constants import CALLERS_PARAMETER
+from pytriton.constants import CALLERS_PARAMETER, ERROR_CODE_PARAMETER
 from pytriton.proxy.types import Request, RequestBatch
 from pytriton.wire.frames import SEQUENCE_END, SEQUENCE_START, Frame
 from pytriton.wire.tensors import FrameError
 
-__all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "public_parameters", "requests_of"]
+__all__ = ["RESERVED_PARAMETERS", "Cancellation", "has_sequences", "public_parameters", "requests_of", "wanting_codes"]
 
+WANTS_CODE = f'"{ERROR_CODE_PARAMETER}"'.encode()  # in the metadata of a frame
 RESERVED_PARAMETERS = frozenset(
     [
         *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"),
-        CALLERS_PARAMETER,
+        *(CALLERS_PARAMETER, ERROR_CODE_PARAMETER),
     ]
 )
 
@@ -133,6 +134,17 @@ def has_sequences(frame: Frame) -> bool:
         return any("sequence" in entry for entry in json.loads(frame.metadata).values())
     except (AttributeError, RecursionError, TypeError, ValueError):
         return True
+
+
+def wanting_codes(frame: Frame) -> frozenset[int]:
+    """The requests of a batch, by index, whose errors are to begin with their code."""
+    if WANTS_CODE not in frame.metadata:
+        return frozenset()
+    try:
+        entries = json.loads(frame.metadata).items()
+        return frozenset(int(index) for index, entry in entries if ERROR_CODE_PARAMETER in entry.get("parameters", ()))
+    except (AttributeError, RecursionError, TypeError, ValueError):
+        return frozenset()
 
 
 def _last_spellings(members: list[tuple[str, Any]]) -> dict[str, Any]:

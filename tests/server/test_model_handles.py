@@ -17,10 +17,15 @@ import pytest
 from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
-from pytriton.composition.handle import ModelHandle
+from pytriton.composition.handle import ModelCallError, ModelHandle
 from pytriton.constants import CALLERS_PARAMETER
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
+from pytriton.exceptions import (
+    ErrorCode,
+    PyTritonInvalidOperationError,
+    PyTritonRequestError,
+    PyTritonValidationError,
+)
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.triton import Triton
 from pytriton.worker.origin import current_origin
@@ -126,6 +131,65 @@ def test_an_error_of_the_called_model_names_both(served):
         client.call(-1.0)
     assert "model 'halve', called by 'plain': ValueError: there is no half of that" in str(caught.value)
     assert "[500]" not in str(caught.value).removeprefix("[500] ")
+
+
+def test_all_codes_of_a_called_model_arrive(served):
+    def refusing(code: str) -> str:
+        raise PyTritonRequestError("[500] why", code)
+
+    def streaming(code: str) -> Iterator[str]:
+        yield code
+        raise PyTritonRequestError("[500] why", code)
+
+    def told(code: str, refusing: ModelHandle, streaming: ModelHandle, refusing_pipeline: ModelHandle) -> list[str]:
+        found = []
+        for call in (refusing, refusing_pipeline, lambda code: [*streaming(code)]):
+            try:
+                call(code)
+            except ModelCallError as error:
+                found += [error.code.value, error.message]
+        return found
+
+    for function in (refusing, streaming):
+        served.triton.bind(function)
+    served.triton.bind("refusing_pipeline", Pipeline("refusing"))
+    served.triton.bind(told)
+    with served.client("told") as client:
+        for code in ErrorCode.__members__:
+            one, why, piped, _, streamed, why_streamed = client.call(code)
+            assert (one, piped, streamed) == (code, code, code)
+            assert why == "model 'refusing', called by 'told': [500] why"
+            assert why_streamed == "model 'streaming', called by 'told': [500] why"
+    for name in ("told", "refusing_pipeline", "refusing", "streaming"):
+        served.triton.unbind(name)
+
+
+def test_clients_of_the_same_batch_get_messages_without_code(launched):
+    @batch
+    def failing(x: Any) -> dict[str, Any]:
+        raise PyTritonRequestError(f"{len(x)} rows", ErrorCode.CANCELLED)
+
+    @batch
+    def of_failing(x: Any, failing: ModelHandle) -> dict[str, Any]:
+        return failing(x)
+
+    batcher = DynamicBatcher(max_queue_delay_microseconds=60_000_000, preferred_batch_size=[2])
+    config = ModelConfig(batcher=batcher, max_batch_size=2, isolate_errors=False)
+    launched.triton.bind("failing", failing, *COLUMNS, config=config)
+    launched.triton.bind("of_failing", of_failing, *COLUMNS)
+
+    def message(name: str) -> str:
+        with launched.client(name) as client, pytest.raises(PyTritonClientInferenceServerError) as caught:
+            client.infer_batch(np.zeros((1, 1), np.float32))
+        return caught.value.message.partition("] ")[2]
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = {*pool.map(message, ["failing", "of_failing"])}
+        assert found == {"2 rows", "model 'failing', called by 'of_failing': 2 rows"}
+    finally:
+        launched.triton.unbind("of_failing")
+        launched.triton.unbind("failing")
 
 
 def test_calls_of_several_clients_are_merged(launched):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import prometheus_client
 import pytest
 
 from pytriton import Shadow, Split
@@ -47,6 +48,23 @@ def versions(triton):
 
 def answers(client: ModelClient, count: int) -> Counter[str]:
     return Counter(client.call("word") for _ in range(count))
+
+
+def test_splits_and_shadows_are_counted_for_prometheus(triton, url, composed):
+    registry = prometheus_client.CollectorRegistry()
+    triton.serve_metrics(0, registry=registry)
+    answers(composed(Split({"one": 1, "two": 0})), 3)
+    labels = {"model": "composed", "target": "one"}
+    assert registry.get_sample_value("pytriton_split_requests_total", labels) == 3
+    triton.bind("copied", Shadow("one", to="two"))
+    try:
+        with ModelClient(url, "copied") as client:
+            answers(client, 1)
+        labels = {"model": "copied", "target": "two", "result": "different"}
+        name = "pytriton_shadow_requests_total"
+        wait_for(lambda: registry.get_sample_value(name, labels) == 1, "the copy to be counted")
+    finally:
+        triton.unbind("copied")
 
 
 def test_requests_are_split_by_weights_that_may_change(composed):
