@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["ANSWER_TIMEOUT_S", "ProcessSupervisor"]
 LOGGER = get_logger("pytriton.workers")
 
 ANSWER_TIMEOUT_S = 0.5
+STARTS = 3  # whose times count
 
 
 class ProcessSupervisor(ABC):
@@ -59,6 +61,7 @@ class ProcessSupervisor(ABC):
         self._ready_since: float | None = None  # of the present process
         self._has_started = False  # a process was ready once
         self._started = 0  # how many processes
+        self._start_times: deque[float] = deque(maxlen=STARTS)  # in seconds, of the last that were ready
         self._is_leaving = False  # the present process; it was asked to
         self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
         self._ends_once_ready = False  # the present process, which starts
@@ -155,6 +158,10 @@ class ProcessSupervisor(ABC):
             self._changed.wait_for(lambda: self._is_wanted or self._stopped.is_set())
         return not self._stopped.is_set()
 
+    def start_s(self) -> float:
+        """Seconds until a process that is not ready is so, as the fastest of the last starts; 0 if it is ready."""
+        return 0.0 if self._ready_since is not None else min(self._start_times, default=0.0)
+
     def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
         """Wait for a condition; False at the deadline, after an interruption, or after the last process."""
         with self._changed:
@@ -243,7 +250,8 @@ class ProcessSupervisor(ABC):
         # wait_ready() has a deadline for the first process.
         for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
             if report == READY:
-                LOGGER.info("%s is ready after %.1f s", self._title, time.monotonic() - began)
+                self._start_times.append(time.monotonic() - began)
+                LOGGER.info("%s is ready after %.1f s", self._title, self._start_times[-1])
                 self._note_ready(*details)
             if report == FAILED:
                 failure = details[0].rstrip()
