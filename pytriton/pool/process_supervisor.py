@@ -64,7 +64,7 @@ class ProcessSupervisor(ABC):
         self._start_times: deque[float] = deque(maxlen=STARTS)  # in seconds, of the last that were ready
         self._is_leaving = False  # the present process; it was asked to
         self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
-        self._ends_once_ready = False  # the present process, which starts
+        self._ends_once_ready = False  # the process that starts
         self._last_exit = ""
         self._changed_at = time.time()  # when the state began that status() tells
         self._failure: str | None = None  # why there are no more restarts
@@ -135,10 +135,8 @@ class ProcessSupervisor(ABC):
         """End the process, once it is ready, and start none until :meth:`want`. Does not wait for that. Thread-safe."""
         with self._changed:
             process = self._process
-            if process is None:
-                return
-            self._ends_once_ready = self._ready_since is None
-            if self._ends_once_ready:
+            if process is None or self._ready_since is None:
+                self._ends_once_ready = self._is_wanted
                 return
             self._is_wanted = False
             if self._is_leaving:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
@@ -327,6 +328,22 @@ def test_a_request_that_can_wait_for_a_worker_waits_among_those_that_are_refused
             patient = client.with_options(server_timeout_s=600.0)
             large = np.full((8, 100_000), value, np.float32)
             assert np.array_equal(patient.infer_batch(large)["y"], 2 * large)
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="Triton keeps the deadline of a call to itself")
+def test_a_grpc_call_whose_deadline_comes_before_a_worker_is_refused(bind, triton, triton_config):
+    def factory():
+        time.sleep(3.0)
+        return telling_pid()
+
+    model = bind(Processes(factory, count=1), None, PID)
+    triton.scale(model, 0)
+    wait_at_zero(triton, model)
+    with (
+        ModelClient(f"grpc://127.0.0.1:{triton_config.grpc_port}", model, inference_timeout_s=2.5) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="no worker is ready before"),
+    ):
+        client.infer_batch(filled(0))
 
 
 def test_a_coroutine_function_gets_requests_that_can_wait_for_its_worker(bind, traffic, triton, tmp_path):
