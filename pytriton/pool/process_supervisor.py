@@ -60,7 +60,7 @@ class ProcessSupervisor(ABC):
         self._process: ChildProcess | None = None
         self._ready_since: float | None = None  # of the present process
         self._has_started = False  # a process was ready once
-        self._started = 0  # how many processes
+        self._restarts_so_far, self._is_restart = 0, False  # whether the present process, or the next one, is one
         self._start_times: deque[float] = deque(maxlen=STARTS)  # in seconds, of the last that were ready
         self._is_leaving = False  # the present process; it was asked to
         self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
@@ -123,8 +123,8 @@ class ProcessSupervisor(ABC):
             elif self.is_at_zero():
                 state = "at zero"
             else:
-                state = "restarting" if self._has_started else "starting"
-            pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
+                state = "restarting" if self._is_restart else "starting"
+            pid, restarts = None if process is None else process.pid, self._restarts_so_far
             return WorkerStatus(self._name, self._kind, state, pid, restarts, self._last_exit, self._changed_at)
 
     def is_at_zero(self) -> bool:
@@ -241,7 +241,7 @@ class ProcessSupervisor(ABC):
         LOGGER.info("%s is starting: process %d", self._title, process.pid)
         with self._changed:
             self._process, self._changed_at = process, time.time()
-            self._started += 1
+            self._restarts_so_far += self._is_restart
         if self._stopped.is_set():  # stop() may have seen no process
             self._stop(process, is_ready=False)
         failure = None
@@ -283,7 +283,7 @@ class ProcessSupervisor(ABC):
         with self._changed:
             is_leaving, self._is_leaving = self._is_leaving, False
             self._process, self._ready_since, self._changed_at = None, None, time.time()
-            self._ends_once_ready = False
+            self._ends_once_ready, self._is_restart = False, self._is_wanted
             self._changed.notify_all()
         return is_leaving
 

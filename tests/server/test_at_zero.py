@@ -81,6 +81,7 @@ def test_workers_of_an_idle_model_end_and_start_with_the_next_request(bind, traf
         assert first.since is not None
         answered.add(answer(traffic, model))
     assert len(answered) == 3
+    assert {each.restarts for each in triton.worker_status(model)} == {0}
     assert (len([*tmp_path.iterdir()]) == 1) is share
 
 
@@ -163,7 +164,7 @@ def test_a_worker_that_starts_answers_what_waits_for_it_and_is_at_zero_then(tmp_
     (tmp_path / "may start").unlink()
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(answer, traffic, model)
-        wait_for(lambda: states(triton, model) == ["restarting"], "the worker to start")
+        wait_for(lambda: states(triton, model) == ["starting"], "the worker to start")
         triton.scale(model, 0)
         (tmp_path / "may start").touch()
         first = waiting.result()
@@ -231,7 +232,7 @@ def held(bind, traffic, triton, tmp_path):
             (tmp_path / "hold").touch()
             waiting = pool.submit(answer, traffic, model)
             wait_for(lambda: starting(tmp_path), "a process to start")
-            assert states(triton, model) == ["restarting"]
+            assert states(triton, model) == ["starting"]
             return model, waiting
 
         yield start
