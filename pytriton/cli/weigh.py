@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -32,7 +34,7 @@ def weigh(
     server with an app. **pytriton status** shows how many requests each model got.
     """
     with exit_on_error():
-        command = {"command": "weigh", "model": model, "weights": dict(map(weight_of, weights))}
+        command = {"command": "weigh", "model": model, "weights": weights_of(weights)}
         trusted = options.trust(tls, roots, key, certificate)
         app = app_url(TritonUrl.from_url(url), trusted)
         if not app:
@@ -41,10 +43,18 @@ def weigh(
         typer.echo(f"{model}: {', '.join(weights)}")
 
 
-def weight_of(text: str) -> tuple[str, float]:
-    """The name and the weight in a text such as ``rank-1=0.9``."""
-    name, _, number = text.rpartition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        raise TargetError(f"{text!r} is no weight; give the name of a model and a number, as in rank-1=0.9") from None
+def weights_of(texts: Sequence[str]) -> dict[str, float]:
+    """The weight of each model, by name, in texts such as ``rank-1=0.9``."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not name or not math.isfinite(weight):
+            raise TargetError(f"{text!r} is no weight; give the name of a model and a number, as in rank-1=0.9")
+        if name in weights:
+            raise TargetError(f"model {name!r} has two weights; give one")
+        weights[name] = weight
+    return weights

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from pytriton import forks
+from pytriton.exceptions import ErrorCode
 from pytriton.logs import get_logger
 from pytriton.pool.process import ChildProcess
-from pytriton.wire.channel import ChannelState, PeerGoneError
-from pytriton.wire.connect import accept, unexpected_peer
+from pytriton.threads import keep_running
+from pytriton.wire.channel import MAX_MESSAGE_BYTES, ChannelState, PeerGoneError
+from pytriton.wire.connect import accept, go_on, unexpected_peer
 from pytriton.wire.control import CONNECTION
-from pytriton.wire.frames import BYE, KIND
+from pytriton.wire.frames import BYE, ERROR, KIND, REQUEST, Frame, unpack
+from pytriton.wire.tensors import FrameError
 
 __all__ = ["HeldConnections", "News"]
 
@@ -24,6 +30,7 @@ LOGGER = get_logger("pytriton.workers")
 
 GREETING_TIMEOUT_S = 5.0
 RETRY_S = 1.0
+LONGEST_POLL_S = 3600.0
 MOST_PROCESSES = 2  # that end before they have taken a connection; then its proxy learns that the worker has died
 
 
@@ -45,11 +52,11 @@ class _Held:
     def __init__(self, descriptors: Sequence[int], state: ChannelState) -> None:
         connection, *self._memory = descriptors
         self.socket = socket.socket(fileno=connection)
-        self.processes = 0  # that it was sent to
+        self.processes = 0  # that were started to take it
+        self.deadline: float | None = None  # of what has come, once somebody has looked
         self._state = state
 
     def send_to(self, process: ChildProcess) -> None:
-        self.processes += 1
         process.send_descriptors(CONNECTION, [self.socket.fileno(), *self._memory], self._state)
 
     def kind(self) -> int | None:
@@ -62,6 +69,27 @@ class _Held:
             return 0
         return start[KIND] if len(start) > KIND else 0
 
+    def look(self) -> None:
+        """Find the deadline of what has come; a batch has the latest of its requests, and all else none."""
+        with suppress(OSError, FrameError):  # the process that gets it finds out
+            kind = self.kind()
+            self.deadline = None if kind is None else math.inf
+            if kind == REQUEST:
+                message = self.socket.recv(MAX_MESSAGE_BYTES, socket.MSG_PEEK)
+                self.deadline = _last_deadline(unpack(memoryview(message)))
+
+    def refuse(self, reason: str) -> None:
+        """Answer the batch that has come with an error."""
+        self.deadline = None
+        connection, arena, peer = (os.dup(each) for each in (self.socket.fileno(), *self._memory))
+        with closing(go_on(socket.socket(fileno=connection), arena, peer, self._state)) as channel:
+            with suppress(OSError):  # the proxy has gone
+                number, requests = (frame := channel.receive()).number, frame.requests
+                del frame  # so that the proxy can use its memory again
+                told = {"message": reason, "code": ErrorCode.UNAVAILABLE.value, "isolate": False}
+                channel.send(Frame(ERROR, number, requests, metadata=json.dumps(told).encode()))
+            self._state = channel.handed_over()[1]
+
     def close(self) -> None:
         """Close this process's end. If no process has it, a proxy whose batch nobody has read sends that again."""
         self.socket.close()
@@ -72,8 +100,17 @@ class _Held:
         forks.abandon(self.socket.fileno(), *self._memory)
 
 
+def _last_deadline(frame: Frame) -> float:
+    """Of the requests of a batch, in :func:`time.monotonic` seconds; infinite if one has none."""
+    details = json.loads(frame.metadata or b"{}")
+    deadlines = [details.get(str(index), {}).get("deadline", math.inf) for index in range(frame.requests)]
+    return max(deadlines, default=math.inf)
+
+
 class HeldConnections:
     """Holds connections for the next process of a worker. One thread changes them; any may look, and :meth:`wake`.
+
+    Requests that cannot wait until that process is ready are refused.
 
     Args:
         name: Of the worker, for the log.
@@ -86,6 +123,8 @@ class HeldConnections:
         self._held: list[_Held] = []
         self._lock = threading.Lock()
         self._woken = os.eventfd(0)
+        self._ready_at: float | None = None  # when the process that starts is expected to be ready; None if none does
+        self._refusing: threading.Thread | None = None  # while it starts
         forks.register(self)
 
     def after_fork(self) -> None:
@@ -110,7 +149,8 @@ class HeldConnections:
             self._held.append(_Held(descriptors, state))
 
     def send_to(self, process: ChildProcess) -> None:
-        """Hand all connections over to a process that starts; :meth:`was_taken` is to be called for each."""
+        """Hand all connections over to a process that is ready; :meth:`was_taken` is to be called for each."""
+        self._refuse_no_more()
         for held in self._held:
             held.send_to(process)
 
@@ -119,12 +159,48 @@ class HeldConnections:
         with self._lock:
             self._held.pop(0).close()
 
-    def give_up(self) -> None:
-        """Close the connections that too many processes were to take: their proxies wait as for any dead worker."""
+    def begin_start(self, start_s: float) -> None:
+        """A process starts, and is expected to be ready after a time; then :meth:`send_to` is called.
+
+        Connections that too many processes were to take are closed: their proxies wait as for any dead worker.
+        """
+        self._refuse_no_more()
         self._close([held for held in self._held if held.processes >= MOST_PROCESSES])
+        for held in self._held:
+            held.processes += 1
+        if self._held:
+            self._ready_at = time.monotonic() + start_s
+            self._refusing = keep_running(lambda: self._refuse_while(start_s), f"pytriton-{self._name}-refusing")
+
+    def _refuse_while(self, start_s: float) -> None:
+        while (ready_at := self._ready_at) is not None:
+            self._refuse(ready_at, start_s)
+            deadline = min((held.deadline for held in self._held if held.deadline is not None), default=math.inf)
+            self._poll([held.socket for held in self._held if held.deadline is None], deadline)
+
+    def _refuse_no_more(self) -> None:
+        if self._refusing is not None:
+            self._ready_at = None
+            self.wake()
+            self._refusing.join()
+            self._refusing = None
+        for held in self._held:
+            held.deadline = None
+
+    def _refuse(self, ready_at: float, start_s: float) -> None:
+        """Refuse batches whose deadlines will have passed when a process is ready, or have passed."""
+        for held in self._held:
+            if held.deadline is None:
+                held.look()
+            if held.deadline is not None and held.deadline < max(ready_at, time.monotonic()):
+                held.refuse(
+                    f"no worker is ready before the request's deadline: one starts, which took {start_s:.3g} s before; "
+                    "try again later"
+                )
 
     def close(self) -> None:
         """Close all connections."""
+        self._refuse_no_more()
         self._close([*self._held])
         with self._lock:
             os.close(self._woken)
@@ -142,20 +218,31 @@ class HeldConnections:
             if self._woken >= 0:
                 os.eventfd_write(self._woken, 1)
 
-    def wait(self) -> News:
-        """Wait until a batch comes, a connection ends, or :meth:`wake`. Connects proxies meanwhile."""
-        poll = select.poll()
-        for descriptor in (self._woken, self._listener.fileno(), *(held.socket.fileno() for held in self._held)):
-            poll.register(descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        if self._woken in ready:
-            os.eventfd_read(self._woken)
-        if self._listener.fileno() in ready:
+    def wait(self, start_s: float) -> News:
+        """Wait until a batch comes, a connection ends, or :meth:`wake`. Connects proxies meanwhile.
+
+        Args:
+            start_s: What a start takes at least; a batch that cannot wait for so long is refused, and counts as come.
+        """
+        self._refuse_no_more()
+        if self._listener.fileno() in self._poll([self._listener, *(held.socket for held in self._held)]):
             self._accept()
         kinds = [(held, held.kind()) for held in self._held]
+        self._refuse(time.monotonic() + start_s, start_s)
         ended = [(held, kind == BYE) for held, kind in kinds if kind in (0, BYE)]
         self._close([held for held, _ in ended])
         return News(any(kind not in (None, 0, BYE) for _, kind in kinds), [dismissed for _, dismissed in ended])
+
+    def _poll(self, sockets: Sequence[socket.socket], deadline: float = math.inf) -> list[int]:
+        """Wait until something can be read from sockets, or a deadline, or :meth:`wake`; returns their descriptors."""
+        poll = select.poll()
+        for descriptor in (self._woken, *(each.fileno() for each in sockets)):
+            poll.register(descriptor, select.POLLIN)
+        left_s = min(LONGEST_POLL_S, max(0.0, deadline - time.monotonic()))
+        ready = [descriptor for descriptor, _ in poll.poll(math.ceil(1000 * left_s))]
+        if self._woken in ready:
+            os.eventfd_read(self._woken)
+        return ready
 
     def _accept(self) -> None:
         try:

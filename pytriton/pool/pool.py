@@ -93,7 +93,7 @@ class WorkerStatus:
         state: ``starting``, ``ready``, ``restarting``, ``at zero``, ``leaving``, ``failed`` or ``stopped``. At zero, it
             has no process until a batch comes.
         pid: Of its process on its host; None if there is none at the moment.
-        restarts: How often its process was started again.
+        restarts: How often its process was started again, but from zero.
         last_error: Why its process ended the last time, if it did not end well.
         since: When its state began, in seconds since 1970; None if that is not known.
         batches: How many it has and has not answered; None if only its own process counts them.

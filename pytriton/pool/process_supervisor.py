@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["ANSWER_TIMEOUT_S", "ProcessSupervisor"]
 LOGGER = get_logger("pytriton.workers")
 
 ANSWER_TIMEOUT_S = 0.5
+STARTS = 3  # whose times count
 
 
 class ProcessSupervisor(ABC):
@@ -58,10 +60,11 @@ class ProcessSupervisor(ABC):
         self._process: ChildProcess | None = None
         self._ready_since: float | None = None  # of the present process
         self._has_started = False  # a process was ready once
-        self._started = 0  # how many processes
+        self._restarts_so_far, self._is_restart = 0, False  # whether the present process, or the next one, is one
+        self._start_times: deque[float] = deque(maxlen=STARTS)  # in seconds, of the last that were ready
         self._is_leaving = False  # the present process; it was asked to
         self._is_wanted = True  # whether a process follows the one that leaves; else the first that needs it wants it
-        self._ends_once_ready = False  # the present process, which starts
+        self._ends_once_ready = False  # the process that starts
         self._last_exit = ""
         self._changed_at = time.time()  # when the state began that status() tells
         self._failure: str | None = None  # why there are no more restarts
@@ -120,8 +123,8 @@ class ProcessSupervisor(ABC):
             elif self.is_at_zero():
                 state = "at zero"
             else:
-                state = "restarting" if self._has_started else "starting"
-            pid, restarts = None if process is None else process.pid, max(0, self._started - 1)
+                state = "restarting" if self._is_restart else "starting"
+            pid, restarts = None if process is None else process.pid, self._restarts_so_far
             return WorkerStatus(self._name, self._kind, state, pid, restarts, self._last_exit, self._changed_at)
 
     def is_at_zero(self) -> bool:
@@ -132,10 +135,8 @@ class ProcessSupervisor(ABC):
         """End the process, once it is ready, and start none until :meth:`want`. Does not wait for that. Thread-safe."""
         with self._changed:
             process = self._process
-            if process is None:
-                return
-            self._ends_once_ready = self._ready_since is None
-            if self._ends_once_ready:
+            if process is None or self._ready_since is None:
+                self._ends_once_ready = self._is_wanted
                 return
             self._is_wanted = False
             if self._is_leaving:
@@ -154,6 +155,10 @@ class ProcessSupervisor(ABC):
         with self._changed:
             self._changed.wait_for(lambda: self._is_wanted or self._stopped.is_set())
         return not self._stopped.is_set()
+
+    def start_s(self) -> float:
+        """Seconds until a process that is not ready is so, as the fastest of the last starts; 0 if it is ready."""
+        return 0.0 if self._ready_since is not None else min(self._start_times, default=0.0)
 
     def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
         """Wait for a condition; False at the deadline, after an interruption, or after the last process."""
@@ -236,14 +241,15 @@ class ProcessSupervisor(ABC):
         LOGGER.info("%s is starting: process %d", self._title, process.pid)
         with self._changed:
             self._process, self._changed_at = process, time.time()
-            self._started += 1
+            self._restarts_so_far += self._is_restart
         if self._stopped.is_set():  # stop() may have seen no process
             self._stop(process, is_ready=False)
         failure = None
         # wait_ready() has a deadline for the first process.
         for report, *details in process.reports(self._start_timeout_s if self._has_started else math.inf):
             if report == READY:
-                LOGGER.info("%s is ready after %.1f s", self._title, time.monotonic() - began)
+                self._start_times.append(time.monotonic() - began)
+                LOGGER.info("%s is ready after %.1f s", self._title, self._start_times[-1])
                 self._note_ready(*details)
             if report == FAILED:
                 failure = details[0].rstrip()
@@ -277,7 +283,7 @@ class ProcessSupervisor(ABC):
         with self._changed:
             is_leaving, self._is_leaving = self._is_leaving, False
             self._process, self._ready_since, self._changed_at = None, None, time.time()
-            self._ends_once_ready = False
+            self._ends_once_ready, self._is_restart = False, self._is_wanted
             self._changed.notify_all()
         return is_leaving
 

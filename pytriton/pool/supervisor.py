@@ -255,6 +255,10 @@ class Supervisor(ProcessSupervisor):
             self._template.wake()
 
     @override
+    def start_s(self) -> float:
+        return super().start_s() + (0.0 if self._template is None else self._template.start_s())
+
+    @override
     def want(self) -> None:
         super().want()
         self._held.wake()
@@ -268,7 +272,7 @@ class Supervisor(ProcessSupervisor):
         if self.is_at_zero():
             self._on_zero()
         while not self._is_wanted and not self._stopped.is_set():
-            has_batch, ended = self._held.wait()
+            has_batch, ended = self._held.wait(self.start_s())
             with self._changed:
                 if ended:
                     self.was_dismissed = ended[-1]
@@ -290,10 +294,8 @@ class Supervisor(ProcessSupervisor):
             launch = partial(template.fork, is_cancelled=self._stopped.is_set)
             spec = replace(spec, factory=object, takes_device=False)  # the template has called it
         self._forked_from = template
-        self._held.give_up()
-        process = ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
-        self._held.send_to(process)
-        return process
+        self._held.begin_start(self.start_s())
+        return ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
 
     @override
     def _forget_process(self) -> bool:
@@ -349,6 +351,7 @@ class Supervisor(ProcessSupervisor):
                 self._is_leaving = True
             self._changed.notify_all()
         if report == READY:
+            self._held.send_to(process)
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
             recording = self._observation.recording(self._spec.config)

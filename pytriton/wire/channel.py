@@ -86,6 +86,7 @@ class Channel:
         self._released: deque[int] = deque(state.released)  # appended to by whichever thread drops the last array
         self._taken, self._told, self._ahead = state.taken, state.told, state.ahead
         self._is_handed_over = False
+        self._has_received = False
 
     def send(self, frame: Frame, tensors: Sequence[Tensor] = ()) -> None:
         """Send a frame; small tensors travel inside it, larger ones through the arena.
@@ -185,7 +186,11 @@ class Channel:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIME.pack(int(whole), int(1e6 * part)))
 
     def hand_over(self) -> None:
-        """End a :meth:`receive` between two batches, if :meth:`look_every` was called before it. Thread-safe."""
+        """End a :meth:`receive` between two batches, if :meth:`look_every` was called before it. Thread-safe.
+
+        Of a channel that has received nothing, the first batch is received if it is there: it is what the process was
+        started for.
+        """
         self._is_handed_over = True
 
     def is_handed_over(self) -> bool:
@@ -216,7 +221,10 @@ class Channel:
         """
         while True:
             if between_batches and self._is_handed_over:
-                raise HandOverError("another process goes on with the connection")
+                first = None if self._has_received else self.receive_ready()
+                if first is None:
+                    raise HandOverError("another process goes on with the connection")
+                return first
             try:
                 length = self._socket.recv_into(self._message)
             except BlockingIOError:  # see look_every()
@@ -242,6 +250,7 @@ class Channel:
     def _accept(self, message: memoryview, spilled: bool = False) -> Frame:
         if not message:
             raise PeerGoneError("the connection was closed")
+        self._has_received = True
         frame = unpack(message)
         for offset in frame.released:
             self._arena.free(offset)

@@ -1,24 +1,34 @@
 """Workers of an idle model end, and start again with the next request, which waits for them."""
 
 import asyncio
+import json
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 
 import numpy as np
 import pytest
 
 from pytriton.client import DecoupledModelClient, ModelClient
-from pytriton.client.exceptions import PyTritonClientTimeoutError
+from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientTimeoutError
 from pytriton.decorators import batch
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError, PyTritonWorkerError
+from pytriton.exceptions import (
+    ErrorCode,
+    PyTritonInvalidOperationError,
+    PyTritonValidationError,
+    PyTritonWorkerError,
+)
 from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from pytriton.triton import Triton
 from pytriton.workers import Autoscaler, Processes
 from tests.server.arrays import filled
 from tests.server.own_server import server_of
 from tests.server.processes import is_alive, is_template, wait_for, workers_of
+from tests.server.proxies import HAS_EDGE
 from tests.server.test_workers_scale import Sequences, totals
 from tests.server.worker_factories import PID, doubling, telling_pid
 from tests.unit.generators import count_up, count_up_async
@@ -71,6 +81,7 @@ def test_workers_of_an_idle_model_end_and_start_with_the_next_request(bind, traf
         assert first.since is not None
         answered.add(answer(traffic, model))
     assert len(answered) == 3
+    assert {each.restarts for each in triton.worker_status(model)} == {0}
     assert (len([*tmp_path.iterdir()]) == 1) is share
 
 
@@ -153,7 +164,7 @@ def test_a_worker_that_starts_answers_what_waits_for_it_and_is_at_zero_then(tmp_
     (tmp_path / "may start").unlink()
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(answer, traffic, model)
-        wait_for(lambda: states(triton, model) == ["restarting"], "the worker to start")
+        wait_for(lambda: states(triton, model) == ["starting"], "the worker to start")
         triton.scale(model, 0)
         (tmp_path / "may start").touch()
         first = waiting.result()
@@ -221,7 +232,7 @@ def held(bind, traffic, triton, tmp_path):
             (tmp_path / "hold").touch()
             waiting = pool.submit(answer, traffic, model)
             wait_for(lambda: starting(tmp_path), "a process to start")
-            assert states(triton, model) == ["restarting"]
+            assert states(triton, model) == ["starting"]
             return model, waiting
 
         yield start
@@ -267,6 +278,96 @@ def test_a_client_that_does_not_wait_longer_is_answered_late(held, tmp_path, tra
         client.infer_batch(filled(0))
     (tmp_path / "open").touch()
     assert waiting.result() == answer(traffic, model)
+
+
+BRIEF_S = 0.001  # no worker starts within this time
+COLD = pytest.mark.parametrize("options", [{}, {"share": True, "keep_template": False}], ids=["", "template"])
+
+
+def check_refused(traffic, model, array):
+    """Send a request that may wait for a moment only."""
+    with ModelClient(traffic.url, model) as client:
+        hurried = client.with_options(server_timeout_s=BRIEF_S)
+        with pytest.raises(PyTritonClientInferenceServerError, match="no worker is ready before") as refused:
+            hurried.infer_batch(array)
+    assert refused.value.code == ErrorCode.UNAVAILABLE
+
+
+@COLD
+def test_a_request_that_cannot_wait_for_a_worker_is_refused_and_starts_one(
+    bind, traffic, triton, triton_config, tmp_path, options
+):
+    model = bind(Processes(gated_factory(tmp_path), count=1, **options), None, PID)
+    triton.scale(model, 0)
+    wait_for(lambda: {*states(triton, model)} == {"at zero"}, "all to end")
+    (tmp_path / "hold").touch()
+    with closing(HTTPConnection("127.0.0.1", triton_config.http_port)) as connection:
+        tensor = {"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [0]}
+        body = {"inputs": [tensor], "parameters": {"timeout": int(BRIEF_S * 1e6)}}
+        connection.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
+        response = connection.getresponse()
+        assert (response.status, bool(response.headers["Retry-After"])) == (503, HAS_EDGE)
+        assert "no worker is ready before the request's deadline" in response.read().decode()
+    wait_for(lambda: starting(tmp_path), "a worker to start all the same")
+    for _ in range(3):
+        check_refused(traffic, model, np.zeros((2, 100_000), np.float32))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(answer, traffic, model)
+        (tmp_path / "open").touch()
+        assert waiting.result() in workers_of(model)
+    with ModelClient(traffic.url, model) as client:
+        assert client.with_options(server_timeout_s=BRIEF_S).infer_batch(filled(0))["y"][0, 0] == waiting.result()
+
+
+def test_a_request_that_can_wait_for_a_worker_waits_among_those_that_are_refused(bind, traffic, triton):
+    model = bind(Processes(doubling, count=1), max_batch_size=8)
+    for value in range(1, 4):
+        triton.scale(model, 0)
+        wait_at_zero(triton, model)
+        check_refused(traffic, model, np.full((8, 100_000), value, np.float32))
+        with ModelClient(traffic.url, model) as client:
+            patient = client.with_options(server_timeout_s=600.0)
+            large = np.full((8, 100_000), value, np.float32)
+            assert np.array_equal(patient.infer_batch(large)["y"], 2 * large)
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="Triton keeps the deadline of a call to itself")
+def test_a_grpc_call_whose_deadline_comes_before_a_worker_is_refused(bind, triton, triton_config):
+    def factory():
+        time.sleep(3.0)
+        return telling_pid()
+
+    model = bind(Processes(factory, count=1), None, PID)
+    triton.scale(model, 0)
+    wait_at_zero(triton, model)
+    with (
+        ModelClient(f"grpc://127.0.0.1:{triton_config.grpc_port}", model, inference_timeout_s=2.5) as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="no worker is ready before"),
+    ):
+        client.infer_batch(filled(0))
+
+
+def test_a_coroutine_function_gets_requests_that_can_wait_for_its_worker(bind, traffic, triton, tmp_path):
+    def factory():
+        while (tmp_path / "hold").exists():
+            threading.Event().wait(0.005)
+
+        @batch
+        async def infer(x):
+            return [2 * x]
+
+        return infer
+
+    model = bind(Processes(factory, count=1), max_batch_size=1)
+    triton.scale(model, 0)
+    wait_at_zero(triton, model)
+    (tmp_path / "hold").touch()
+    check_refused(traffic, model, filled(0))
+    check_refused(traffic, model, filled(0))
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(traffic.infer, model, filled(value)) for value in range(4)]
+        (tmp_path / "hold").unlink()
+        assert [each.result()["y"][0, 0] for each in waiting] == [0, 2, 4, 6]
 
 
 @SHARED

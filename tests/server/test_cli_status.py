@@ -150,5 +150,7 @@ def test_weights_of_a_split_are_changed_and_its_requests_shown(free_config):
             refused = run(*given, *wrong, PYTRITON_ACCESS_TOKEN=TOKEN)
             assert (refused.returncode, "Traceback" in refused.stderr) != (0, True)
             assert "weight" in refused.stderr, refused.stderr
+        for unclear in (["shout=nan"], ["shout=inf"], ["=1"], ["shout=1", "shout=2"]):
+            assert run(*given, *unclear, PYTRITON_ACCESS_TOKEN=TOKEN).returncode == 2
         assert run(*given, "shout=1").returncode == 1
     assert split.weights == {"shout": 0.5}

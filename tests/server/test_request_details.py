@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from tritonclient.grpc import InferenceServerClient, InferInput
 
 from pytriton.client import ModelClient
 from pytriton.decorators import batch, with_requests
@@ -65,6 +66,19 @@ def test_the_timeout_becomes_a_deadline(api, seen):
     before = time.monotonic()
     api.infer(seen.model, {"x": filled(1)}, timeout=60_000_000)
     assert before + 60 <= seen[0].deadline <= time.monotonic() + 60
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="Triton keeps the deadline of a call to itself")
+def test_the_deadline_of_a_grpc_call_arrives_unless_the_request_has_a_timeout(triton_config, seen):
+    before = time.monotonic()
+    with InferenceServerClient(f"127.0.0.1:{triton_config.grpc_port}") as client:
+        tensor = InferInput("x", [1, 4], "FP32")
+        tensor.set_data_from_numpy(filled(1))
+        client.infer(seen.model, [tensor], client_timeout=60)
+        client.infer(seen.model, [tensor], client_timeout=60, timeout=600_000_000)
+    (first, second) = seen
+    assert before < first.deadline <= time.monotonic() + 60
+    assert before + 600 <= second.deadline
 
 
 def test_details_and_parameters_of_merged_requests_are_not_mixed_up(gated, traffic):

@@ -142,6 +142,13 @@ bool has_long_contents(std::string_view message) {
   return true;
 }
 
+// The deadline of a call is that of its request, unless the request has a timeout of its own.
+void add_deadline(const GrpcStream& stream, InferenceRequest& request) {
+  if (request.timeout_us || stream.timeout_ns < 0) return;
+  const int64_t left_ns = stream.began_at + stream.timeout_ns - now_ns();
+  request.timeout_us = static_cast<uint64_t>(std::max<int64_t>(left_ns / 1000, 1));
+}
+
 // Reads and sends a request. `may_wait`: this is not the loop's thread, and further messages of the stream wait.
 void begin(GrpcCall& call, bool may_wait) {
   auto from = std::make_shared<GrpcRequest>();
@@ -161,6 +168,7 @@ void begin(GrpcCall& call, bool may_wait) {
     keep_order();
     refuse_impossible_rows(server, request);
     forward_headers(call.stream()->request, request, Protocol::grpc);
+    add_deadline(*call.stream(), request);
   } catch (const Failure& failure) {
     keep_order();
     return call.fail(failure, request.id);

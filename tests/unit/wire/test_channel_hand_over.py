@@ -54,6 +54,16 @@ def test_a_batch_that_comes_meanwhile_is_for_the_next_process(ends):
     assert (frame.number, frame.array(frame.tensors[0])[0]) == (7, 7)
 
 
+def test_a_process_receives_the_batch_that_it_was_started_for_although_it_is_to_hand_over_at_once(ends):
+    for number in (1, 2):
+        ends[0].send(Frame(REQUEST, number, requests=1))
+    hand_over(ends)
+    ends[1].hand_over()
+    assert ends[1].receive(between_batches=True).number == 1
+    with pytest.raises(HandOverError):
+        ends[1].receive(between_batches=True)
+
+
 def test_regions_that_the_peer_has_not_released_are_not_used_again(ends):
     kept = exchange(*reversed(ends), 1)
     hand_over(ends)
