@@ -71,7 +71,7 @@ def test_batches_leave_as_the_scheduler_says(folders):
 
 
 def test_a_latency_target_is_kept_under_each_load_in_simulated_time(folders):
-    run(build(folders, "latency_target", THREADS))
+    run(build(folders, "latency_target", ADDRESSES))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,26 @@
-"""Forked children of the tests."""
+"""Children of the tests, which are forked or new."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 30
+ROOT = Path(__file__).parents[2]
+NEW = """
+import pickle, sys
+work, arguments = pickle.load(sys.stdin.buffer)
+sys.stdout.buffer.write(pickle.dumps(work(*arguments)))
+"""
 
 
 class Child:
@@ -66,3 +75,15 @@ def in_child_of_a_thread(work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return results[0]
+
+
+def in_new_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What some work returns in a process which has nothing of this one: no library of another test, no thread.
+
+    Args:
+        work: A function of a module.
+    """
+    given = pickle.dumps((work, arguments))
+    done = subprocess.run([sys.executable, "-c", NEW], input=given, capture_output=True, cwd=ROOT, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
