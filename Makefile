@@ -14,16 +14,20 @@ SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*
 # pip would compile all modules of a package, and few of them are used: an interpreter compiles what it imports. The tests
 # start hundreds, which find what the first one has compiled.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
-demo test unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
+demo test thorough unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test test-cluster unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
+.PHONY: demo test thorough test-cluster unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
 
 demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
 
-test: $(VENV)/.with-test newer
-	$(BIN)/python -m pytest $(PARALLEL)
-	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
+test: $(VENV)/.with-test
+	$(BIN)/python -m pytest $(PARALLEL) -m "not thorough"
+	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy and not thorough" tests/server
+
+# The rest: sanitized programs, pages of the documents, requests of all kinds and sizes, a browser, others' programs, the tools.
+thorough: $(VENV)/.with-test newer
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough
 
 unit: $(VENV)/.with-test
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py

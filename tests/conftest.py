@@ -7,9 +7,11 @@ import os
 
 # NumPy's threads, which wait busily at first, take a third of the processor time of a program that imports it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+gc.disable()  # until the thousands of tests are collected, none of which is garbage
 
 
 def pytest_collection_finish() -> None:
-    """Take the thousands of collected tests out of garbage collection, of which many tests need a full one."""
+    """Take the collected tests out of garbage collection, of which many tests need a full one."""
     gc.collect()
     gc.freeze()
+    gc.enable()

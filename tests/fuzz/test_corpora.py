@@ -7,6 +7,8 @@ import pytest
 
 from tests.fuzz.targets import CORPUS, TARGETS
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_finds_no_fault_in_its_corpus(name):

@@ -19,6 +19,7 @@ ADDRESSES, THREADS = "address,undefined", "thread"
 LIMIT_S = 600  # compiling and sanitizers are slow while other tests run
 
 pytestmark = [
+    pytest.mark.thorough,
     pytest.mark.skipif(
         not (shutil.which("cmake") and shutil.which("c++")), reason="there is no cmake or no C++ compiler"
     ),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(400)]
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from pytriton.server.backends import LIBRARY
 
+pytestmark = pytest.mark.thorough
+
 Spread = report.Spread
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import payloads
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 VALUES = np.array([[1, 2]], np.float32)
 
 

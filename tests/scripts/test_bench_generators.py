@@ -15,6 +15,8 @@ import pytest
 import sections
 from connections import CutError, GrpcConnection, HttpConnection
 
+pytestmark = pytest.mark.thorough
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 ERROR = b"HTTP/1.1 500 no\r\ncontent-length: 0\r\n\r\n"
 DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8

@@ -9,6 +9,8 @@ from payloads import WORKLOADS, Workload
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import deserialize_bytes_tensor
 
+pytestmark = pytest.mark.thorough
+
 IDS = [name for name, workload in WORKLOADS.items() if workload.ids]
 
 

@@ -5,6 +5,8 @@ import sys
 import processes
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 ROLLUP = """5581c0a000-7ffc0e000 ---p 00000000 00:00 0    [rollup]
 Rss:                2048 kB
 Pss:                1024 kB

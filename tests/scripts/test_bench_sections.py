@@ -7,6 +7,8 @@ import pytest
 import rounds
 import sections
 
+pytestmark = pytest.mark.thorough
+
 OURS, RAW, LIMIT, PEER = (hosts.System(name, [sys.executable], {}, {}) for name in ("ours", "raw", "limit", "peer"))
 RESULT = {"requests/s": 9, "p50 us": 11, "p99 us": 13, "errors": 0, "answered": 9}
 PRINTED = {

@@ -8,6 +8,8 @@ import pytest
 import simulate_fleet
 from charts import Panel, write_chart
 
+pytestmark = pytest.mark.thorough
+
 ONE_BY_ONE = fleet.Server(0.0, 1.0)  # a second for each request
 VARIED = fleet.Server(0.0, 1.0, variation=1.0)
 REQUESTS = 100_000

@@ -7,6 +7,8 @@ import soak
 from callers import Failure
 from connections import CutError
 
+pytestmark = pytest.mark.thorough
+
 
 def sample(at_s, *, host=10, server=10, files=7, shared=0, workspace=3):
     rss = {"host": host << 20, "tritonserver": server << 20}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.either_proxy, pytest.mark.timeout(330)]  # on a busy machine
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough, pytest.mark.timeout(330)]  # on a busy machine
 
 BENCH = Path(__file__).parents[2] / "scripts" / "bench.py"
 SOAK = BENCH.with_name("soak.py")

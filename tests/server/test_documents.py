@@ -85,7 +85,8 @@ def blocks(page: Path) -> list[Block]:
     return [Block(kind, text, printed or None) for kind, mark, text, printed in found if "fragment" not in mark]
 
 
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(page)]
+README = ROOT / "README.md"
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if blocks(page)]
 
 
 class Reader:
@@ -199,7 +200,9 @@ def is_ready(port: int, path: str) -> bool:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [README, *(pytest.param(page, marks=pytest.mark.thorough) for page in PAGES)], ids=lambda page: page.name
+)
 def test_what_a_page_shows_runs_and_prints_what_the_page_says(page, tmp_path):
     with reserved_ports(5) as ports:
         reader = Reader(tmp_path, ports)

@@ -21,7 +21,7 @@ import pytest
 
 from tests.server.ports import reserved_ports
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEADLINE_S = 60

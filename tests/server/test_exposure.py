@@ -104,6 +104,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], TritonSecurityConfig, dict[str, 
     "clouds of Triton": ({**CLOUDS, "http_frontend": "triton"}, TritonSecurityConfig(SERVERS), {}),
     "endpoint of Triton": ({"http_frontend": "triton"}, TritonSecurityConfig(SERVERS, VALID_TRITON_ENDPOINTS), {}),
 }
+FEW = ("default", "keys", "one port", "clouds")  # each group, credential and port
 
 
 def shout(text: str) -> str:
@@ -254,7 +255,9 @@ def _service() -> Any:
     return service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in CONFIGURATIONS]
+)
 def test_every_route_of_every_port_asks_for_what_the_table_says(name):
     with serving(name) as triton, httpx.Client(timeout=DEADLINE_S, trust_env=False) as client:
         found = triton.exposure()

@@ -17,7 +17,7 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.own_server import server_of, serving
 from tests.server.proxies import native_part_only
 
-pytestmark = [pytest.mark.either_proxy, native_part_only]
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough, native_part_only]
 
 COMPRESS = {"gzip": gzip.compress, "deflate": zlib.compress}
 DEPTH = 24 << 20  # more than any stack bears

@@ -15,7 +15,7 @@ from pytriton.server.backends import LIBRARY
 from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.processes import Host
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 PROGRAM = Path(__file__).with_name("interpreter_host.py")
 # No help with finding libraries: that is the package's part.

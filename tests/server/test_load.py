@@ -13,7 +13,7 @@ from payloads import Workload
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 CLIENTS = 64
 REQUESTS = {"http": 60, "grpc": 20}  # of each client: 5,120 for each model

@@ -18,7 +18,7 @@ from tests.server.interpreters import ROOT, environment, interpreters
 from tests.server.proxies import native_part_only
 from tests.specifications.compatibility_tables import entries
 
-pytestmark = [pytest.mark.either_proxy, native_part_only]
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough, native_part_only]
 
 FOLDER = ROOT / "tests" / "programs" / "inprocess"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))

@@ -15,7 +15,7 @@ from pytriton.triton import Triton
 from tests.server.ports import reserved_ports
 from tests.server.tensorrtserver_models import bind_all, bind_counted
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "tensorrtserver"
 DEADLINE_S = 90

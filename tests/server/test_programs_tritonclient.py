@@ -37,7 +37,7 @@ from tests.server.tensorrtserver_models import (
     text_add_sub,
 )
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "tritonclient"
 REPEAT = (

@@ -162,6 +162,7 @@ def test_a_sequence_keeps_its_order(triton, bind, traffic, path):
         assert replayed(path, traffic.url).is_same
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_differences_are_found_exactly_where_a_changed_model_was_planted(triton, bind, traffic, path):
     model = bind(double, max_batch_size=64)
@@ -347,6 +348,7 @@ def served(tmp_path):
             command.kill()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(400)
 def test_a_running_server_is_recorded_and_replayed_from_the_command_line(served, tmp_path):
     _, recordings, url, app = served
@@ -380,6 +382,7 @@ def test_a_running_server_is_recorded_and_replayed_from_the_command_line(served,
     assert run("replay", str(path), url.replace("http", "grpc").replace(url.rpartition(":")[2], "1")).returncode == 1
 
 
+@pytest.mark.thorough
 def test_a_changed_program_is_found_from_the_command_line(served, tmp_path):
     command, recordings, url, app = served
     run("record", app, "--model", "half", "-o", "day.ptr")

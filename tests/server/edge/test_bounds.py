@@ -27,7 +27,7 @@ from tests.server.edge.wire import LENGTH, Answer, Client, Request
 from tests.server.own_server import server_of
 from tests.server.processes import wait_for
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 MIB = 2**20
 BUDGET, MOST_JSON = 96 * MIB, 8 * MIB

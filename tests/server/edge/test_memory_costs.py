@@ -27,7 +27,7 @@ from tests.server.own_server import server_of
 from tests.server.ports import reserved_ports
 from tests.server.processes import wait_for
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 MIB = 2**20
 SIZE = 6 * MIB  # of a body's content

@@ -36,7 +36,7 @@ from tests.server.own_server import TENSORS, address, double, server_of, serving
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 COUNT, ROUNDS = 1000, 3
 STREAMS = 1000  # over gRPC, that are stopped

@@ -19,7 +19,7 @@ from tests.server.openai.models import embed_tokens, told
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 CASES = 40
 ROUTES = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"]

@@ -24,7 +24,7 @@ from tests.server.conftest import local_config
 from tests.server.processes import DEADLINE_S
 from tests.server.rest.apps import app_config, app_processes, url_of
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 MIB = 2**20
 MEMORY_BYTES = 512 * MIB  # what the default is where 2 GiB are available

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.server.rest.kinds import KINDS, bind_kinds
 from tests.server.rest.ways import RunningApp, app_of
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 SETTINGS = settings(
     max_examples=60,

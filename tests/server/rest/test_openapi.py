@@ -15,7 +15,7 @@ from tests.server.processes import DEADLINE_S
 from tests.server.rest.kinds import KINDS, bind_kinds
 from tests.server.rest.ways import RunningApp, app_of
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 CASES = int(os.environ.get("PYTRITON_SCHEMATHESIS_CASES", "15"))  # for each operation, beside those that limits suggest
 LIMIT_S = 240 + 2 * CASES

@@ -43,6 +43,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 MISSING = [name for name in ("playwright", "axe_playwright_python") if find_spec(name) is None]
 pytestmark = [
     pytest.mark.either_proxy,
+    pytest.mark.thorough,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
     pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed"),
     pytest.mark.timeout(180),
