@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from contextlib import suppress
 from typing import Protocol
 
 __all__ = ["Owner", "abandon", "register"]
@@ -54,9 +53,16 @@ def abandon(*descriptors: int) -> None:
 
 
 def _tell_owners() -> None:
+    failures = []
     for owner in reversed(list(_owners)):  # the newest first, as handlers of signals have to be removed
-        with suppress(OSError):  # out of descriptors: the others still drop theirs
+        try:
             owner.after_fork()
+        except OSError:  # out of descriptors: the others still drop theirs
+            pass
+        except Exception as error:  # and so if one of them fails otherwise
+            failures.append(error)
+    if failures:
+        raise failures[0]  # which the interpreter writes to standard error
 
 
 os.register_at_fork(after_in_child=_tell_owners)
