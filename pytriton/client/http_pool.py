@@ -314,7 +314,8 @@ class AsyncioConnection(asyncio.Protocol):
         """In a forked child, leave the connection to the parent."""
         self._is_open = False
         self._open_connections.discard(self)
-        forks.abandon(self._transport.get_extra_info("socket").fileno())
+        if (connected := self._transport.get_extra_info("socket")) is not None:  # it has not ended yet
+            forks.abandon(connected.fileno())
 
     def data_received(self, data: bytes) -> None:
         """A piece of the response, or bytes that no request asked for."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from pytriton.client import AsyncioModelClient, FuturesModelClient, ModelClient
 from pytriton.client.auth import Tls
 from pytriton.client.exceptions import PyTritonClientConnectionError
+from pytriton.client.http_pool import AsyncioConnection
 from tests.server.tls import Certificates
 from tests.unit.children import Child, in_child, in_child_of_a_thread
 from tests.unit.loopback import KNOWN, X
@@ -132,3 +135,18 @@ def test_a_client_for_asyncio_serves_a_loop_of_the_child(target, server):
         loop.run_until_complete(client.close())
     finally:
         loop.close()
+
+
+def test_a_connection_that_has_ended_and_that_an_error_still_holds_is_left_alone_in_a_child(target, monkeypatch, capfd):
+    held = []
+
+    async def call_once():
+        async with AsyncioModelClient(model_name="m", **target, **KNOWN) as client:
+            await client.infer_batch(X)
+            held.extend(each for each in gc.get_objects() if isinstance(each, AsyncioConnection))
+
+    asyncio.run(call_once())
+    assert held
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # writes what fails while a process is forked
+    in_child(lambda: None)
+    assert capfd.readouterr().err == ""
