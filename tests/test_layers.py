@@ -119,6 +119,8 @@ LAYERS = {
         "worker",
     ],
     "cluster": [
+        "client",
+        "composition.connector",
         "composition.injection",
         "decorators.signatures",
         "exceptions",
@@ -366,6 +368,7 @@ LAZY_IMPORTS = {
         "pytriton.cluster.worker": OPTIONAL,
     },
     "pytriton.cluster.ray": {"ray": OPTIONAL},
+    "pytriton.cluster.worker": {"pytriton.cluster.worker_calls": "few callables call models"},
     "pytriton.cluster.workers": {
         "pytriton.cluster.derivation": OPTIONAL,
         "pytriton.cluster.pool": OPTIONAL,

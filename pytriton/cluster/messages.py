@@ -14,6 +14,9 @@
                               <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please
     BYE                       ──>                       all of its batches are answered, or the model goes
+                              <──  CALL, frame [, data]     a call of a model, its cancellation (CANCEL), or RELEASE: a
+                                                        response of a stream was taken; see calls.py
+    ANSWER, frame [, data]    ──>                       its result, an error, or a response of a stream
     PROBE                     ──>                       nothing; tells the sender whether the worker is there
 
     WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet
@@ -66,7 +69,7 @@ __all__ = [
     "with_remaining_times",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 NUMBER = struct.Struct("<I")
 PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0
