@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pytriton.client import exceptions
-from pytriton.client.arguments import check_headers
+from pytriton.client.arguments import SEQUENCE, check_headers
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.client.tensors import InputTensor, OutputRequest
@@ -28,7 +28,7 @@ INFERENCES = frozenset([STREAM, "infer"])
 QUESTIONS = frozenset(
     ["is_server_live", "is_server_ready", "is_model_ready", "get_model_config", "get_model_repository_index"]
 )
-ARGUMENTS = frozenset(["model_name", "model_version", "request_id", "parameters", "priority", "timeout"])
+ARGUMENTS = frozenset(["model_name", "model_version", "request_id", "parameters", "priority", "timeout", *SEQUENCE])
 HEADERS = frozenset(["traceparent", "tracestate"])
 COMPRESSIONS = None, "gzip", "deflate"
 
