@@ -6,7 +6,8 @@
 
                               <──  HELLO, JSON          who it is, and which model it answers
     WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
-                              <──  READY, JSON          its callable is checked; how many batches it takes at a time
+                              <──  READY, JSON          its callable is checked; how many batches it takes at a time,
+                                                        and which models it calls
     frame [, data]            ──>                       a batch, or the cancellation of one
                               <──  TAKEN, number        the callable is about to get this batch
                               <──  frame [, data], progress    a reply, how long it took, and the batch that is next

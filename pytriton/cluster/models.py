@@ -168,6 +168,7 @@ class RemoteModel(Service):
         observation: Counts the batches that workers report.
         on_change: Called when a worker has joined or gone.
         calls: Makes the calls of models by the callables.
+        callees: Names of the models that the callables of workers call.
         derived: What a worker has answered to a ``welcome`` that asks for the model's tensors.
     """
 
@@ -177,6 +178,7 @@ class RemoteModel(Service):
     observation: Observation
     on_change: Callable[[], None]
     calls: ServerCalls = field(default_factory=lambda: ServerCalls(None))
+    callees: frozenset[str] = frozenset()
     derived: dict[str, Any] | None = None
     activity: Activity = field(default_factory=Activity)
     connections: list[ProxyConnection] = field(default_factory=list)
@@ -438,6 +440,7 @@ class JoinedWorker(Peer):
             self.ready = True
             self.credits = min(max(1, int(content["credits"])), MOST_CREDITS)
             self.is_concurrent = bool(content["is_concurrent"])
+            self.model.callees |= {*map(str, content["callees"])}
             LOGGER.info("worker %s has joined", self)
             self.observe()
             self.model.limit()

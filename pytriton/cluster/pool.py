@@ -71,6 +71,7 @@ class RemoteWorkerPool(WorkerPool):
 
     def _on_change(self) -> None:
         with self._changed:
+            self.callees = self._model.callees
             self._changed.notify_all()
 
     def joined(self) -> list[JoinedWorker]:

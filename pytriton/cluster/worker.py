@@ -195,7 +195,9 @@ class RemoteWorker:
         served = self._serve(content)
         is_concurrent = served.binding.model_config.decoupled or is_async(self._function)
         ahead = content["options"]["max_batches_in_flight"] if is_concurrent else AHEAD
-        channel.tell(READY, {"credits": self._options.credits or ahead, "is_concurrent": is_concurrent})
+        callees = [*callees_of(self._function).values()]
+        ready = {"credits": self._options.credits or ahead, "is_concurrent": is_concurrent, "callees": callees}
+        channel.tell(READY, ready)
         if self._leaving.is_set():
             channel.tell(LEAVE)
         return served

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytriton import ModelHandle
+from pytriton import ModelHandle, Pipeline
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 from pytriton.worker.origin import current_origin
@@ -139,6 +140,8 @@ def test_models_that_would_wait_for_themselves_are_told_the_path(served):
     def egg(number: int, hen: ModelHandle) -> int:
         return hen(number - 1) if number else 0
 
+    with pytest.raises(PyTritonValidationError, match="egg → hen → egg"):
+        served.triton.bind("egg", Pipeline("hen"))
     served.triton.bind(egg)
     with served.client("hen") as client, pytest.raises(PyTritonClientInferenceServerError, match="hen → egg → hen"):
         client.call(2)
