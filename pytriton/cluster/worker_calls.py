@@ -29,6 +29,7 @@ from pytriton.wire.tensors import Tensor
 
 __all__ = ["AsyncWorkerTransport", "WorkerCalls", "WorkerConnector", "WorkerTransport"]
 
+LAST_NUMBER = 2**32 - 1  # of calls, which then begin again
 Responses = AsyncGenerator[Any, None]
 
 
@@ -106,7 +107,7 @@ class WorkerCalls:
         Raises:
             PyTritonClientError: That of the call, or the connection was lost.
         """
-        number, more = next(self._numbers), True
+        number, more = next(self._numbers) & LAST_NUMBER, True
         answers = self._answers[number] = asyncio.Queue()
         try:
             self._listen(True)

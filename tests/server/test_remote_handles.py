@@ -216,15 +216,10 @@ def test_clients_that_go_away_and_workers_that_die_cancel_the_whole_tree(served,
         served.triton.unbind(name)
 
 
-def test_a_stream_is_not_read_faster_than_its_worker_takes_it_and_calls_pass_it_by(served):
-    sent = []
-
+def test_a_callable_calls_a_model_while_it_takes_a_long_stream_of_another(served):
     def counted(count: int) -> Iterator[int]:
-        for number in range(count):
-            sent.append(number)
-            yield number
+        yield from range(count)
 
     served.triton.bind(counted)
     with DecoupledModelClient(served.grpc, "slowly") as client:
         assert [*client.call(300)] == [*range(300)]
-    assert len(sent) == 300

@@ -1,6 +1,8 @@
 """Calls of models by remote workers, as frames, and what happens to them when the connection is lost."""
 
+import asyncio
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -18,11 +20,12 @@ from pytriton.client.tensors import InputTensor, OutputRequest
 from pytriton.cluster.calls import answer_of, call_of, error_frame, request_frame, result_frame
 from pytriton.cluster.channel import RemoteChannel
 from pytriton.cluster.messages import decode, encode, is_frame
+from pytriton.cluster.server_calls import MOST_CALLS, MOST_UNTAKEN, CallsOfWorker, ServerCalls
 from pytriton.cluster.worker_calls import WorkerCalls, WorkerTransport
 from pytriton.exceptions import ErrorCode
 from pytriton.wire.control import ANSWER, CALL
-from pytriton.wire.frames import CANCEL, REQUEST, Frame
-from tests.server.processes import DEADLINE_S
+from pytriton.wire.frames import CANCEL, ERROR, RELEASE, REQUEST, Frame
+from tests.server.processes import DEADLINE_S, wait_for
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 TEXTS = np.array([b"a", "\u00f6".encode()], object)
@@ -148,6 +151,73 @@ def test_calls_end_with_their_timeout_and_with_their_connection(router, calls):
         lost.result(DEADLINE_S)
     with pytest.raises(PyTritonClientConnectionError, match="cannot be reached"):
         transport.call(CALLED)
+
+
+class Server:
+    """A connector, and a server that streams for ever, and answers other calls when the gate is open."""
+
+    def __init__(self):
+        self.begun = self.streamed = 0
+        self.gate = threading.Event()
+
+    def async_transport(self, *, streams):
+        return self
+
+    async def call(self, call):
+        self.begun += 1
+        while not self.gate.is_set():
+            await asyncio.sleep(0.001)
+        return True
+
+    async def stream(self, call):
+        while True:
+            yield Answered(y=NUMBERS)
+            self.streamed += 1
+
+
+class Broker:
+    """Does at once what it is asked for."""
+
+    def __init__(self):
+        self.router, self.sent = self, []
+
+    def call(self, function):
+        function()
+
+    def send(self, identity, parts):
+        self.sent.append(decode(parts[1:]))
+
+
+@pytest.fixture
+def served():
+    server, broker = Server(), Broker()
+    calls = ServerCalls(lambda: server)
+    yield server, broker, CallsOfWorker(calls, broker, b"w")
+    calls.close()
+
+
+def test_a_stream_is_read_no_further_than_its_worker_takes_it_and_ends_with_it(served):
+    server, broker, calls = served
+    calls.take(travelled(*request_frame(1, Call("stream_infer", 5.0, ARGUMENTS))))
+    wait_for(lambda: len(broker.sent) == MOST_UNTAKEN and server.streamed == MOST_UNTAKEN, "as many as may be untaken")
+    calls.take(Frame(RELEASE, 1, 1))
+    wait_for(lambda: server.streamed == MOST_UNTAKEN + 1, "one more")
+    assert len(broker.sent) == MOST_UNTAKEN + 1
+    calls.end()
+    assert broker.sent[-1].kind == ERROR
+    assert len(broker.sent) == MOST_UNTAKEN + 2
+
+
+def test_calls_beyond_the_most_of_a_worker_wait_and_cancelled_ones_are_not_made(served):
+    server, broker, calls = served
+    for number in range(MOST_CALLS + 2):
+        calls.take(travelled(*request_frame(number, Call("is_server_ready", 5.0))))
+    wait_for(lambda: server.begun == MOST_CALLS, "as many as may be made at a time")
+    calls.take(Frame(CANCEL, MOST_CALLS, 1))
+    server.gate.set()
+    wait_for(lambda: len(broker.sent) == MOST_CALLS + 1, "the other answers")
+    assert server.begun == MOST_CALLS + 1
+    assert {frame.number for frame in broker.sent} == {*range(MOST_CALLS + 2)} - {MOST_CALLS}
 
 
 async def anext_of(responses):
