@@ -158,7 +158,9 @@ LAYERS = {
         "signature.examples",
         "signature.schema",
         "signature.served",
+        "worker.context",
         "worker.metrics",
+        "worker.observation",
     ],
     "model_spec": [
         "exceptions",
