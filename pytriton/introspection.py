@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, get_args
 
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -23,7 +23,7 @@ else:
         return method
 
 
-__all__ = ["annotations_of", "override", "signature_of"]
+__all__ = ["annotations_of", "override", "parts_of", "signature_of"]
 
 
 def signature_of(function: Callable[..., Any], *, follow_wrapped: bool = True) -> inspect.Signature:
@@ -47,3 +47,10 @@ def annotations_of(function: Any, *, as_written: bool = False) -> dict[str, Any]
         except TypeError:  # an object of another kind
             return {}
     return dict(getattr(function, "__annotations__", None) or {})
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """An annotation, and all that is within its brackets, at any depth."""
+    yield hint
+    for part in get_args(hint):
+        yield from parts_of(part)

@@ -146,26 +146,39 @@ class Pipeline(Workers):
         signature = Signature.of(model)
         return {
             step.outputs.get(name, name): _Value(
-                spec, None if signature is None else signature.outputs[name], f"{number}.{name}", number
+                spec,
+                None if signature is None else signature.outputs[name],
+                f"{number}.{step.outputs.get(name, name)}",
+                number,
             )
             for name, spec in specs.items()
         }
 
     def _name_outputs(self) -> None:
-        """Give the tensors that leave the pipeline the names of their values."""
+        """Give the tensors that leave the pipeline the names of their values, and drop those that nothing needs.
+
+        The server refuses an ensemble with others.
+        """
         renamed = {value.tensor: name for name, value in self._outputs.items()}
         if clash := [name for name in renamed.values() if name in self._inputs]:
             raise PyTritonValidationError(
                 f"{clash[0]!r} is an input and an output of the Pipeline; rename one in a Step's inputs or outputs"
             )
+        needed = {*renamed, *(tensor for step in self._scheduled for tensor in step.input_map.values())}
         self._scheduled = [
             EnsembleStep(
                 step.model_name,
                 {name: renamed.get(tensor, tensor) for name, tensor in step.input_map.items()},
-                {name: renamed.get(tensor, tensor) for name, tensor in step.output_map.items()},
+                {name: renamed.get(tensor, tensor) for name, tensor in step.output_map.items() if tensor in needed},
             )
             for step in self._scheduled
         ]
+        for number, step in enumerate(self._scheduled, 1):
+            if not step.output_map:
+                raise PyTritonValidationError(
+                    f"no step takes what step {number}, {step.model_name}, makes, and it is no output of the Pipeline; "
+                    "name its value in the inputs of a Step, or drop the step"
+                )
 
     @override
     def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:

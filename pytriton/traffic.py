@@ -32,6 +32,8 @@ from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
 from pytriton.signature.schema import Signature
 from pytriton.signature.served import OwnForm
+from pytriton.worker.context import current_binding
+from pytriton.worker.observation import Observation
 
 if TYPE_CHECKING:
     from pytriton.worker.metrics import CallableMetrics
@@ -63,7 +65,7 @@ class Router(Workers):
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = tuple(targets)
         self.counts: Counter[str] = Counter()
-        self._model: ServedModel | None = None
+        self._observation: Observation | None = None
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -79,11 +81,12 @@ class Router(Workers):
         return dict(self.counts)
 
     def count(self, what: str) -> None:
-        """Count a request, for Prometheus too."""
+        """Count a request, for Prometheus too, where the model has its name; in the callable, or a task of it."""
         self.counts[what] += 1
-        metrics = None if self._model is None else self._model.observation.metrics
-        if self._model is not None and metrics is not None:
-            self._count_in(metrics, self._model.config.model_name, what)
+        metrics = None if self._observation is None else self._observation.metrics
+        binding = current_binding.get()
+        if binding is not None and metrics is not None:
+            self._count_in(metrics, binding.model_config.model_name, what)
 
     @abstractmethod
     def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
@@ -134,7 +137,7 @@ class Router(Workers):
         handles = {target: ModelHandle(target, name, connector, is_async=True) for target in self.targets}
         pool = ThreadWorkerPool([_Passing(self, handles, model.config.decoupled)], model)
         pool.callees, pool.traffic = frozenset(self.targets), self
-        self._model = model
+        self._observation = model.observation
         return pool
 
     @abstractmethod

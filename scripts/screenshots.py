@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import shutil
 import sys
 import threading
@@ -25,7 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 from pydantic import Field
 from sklearn.datasets import load_digits
 
-from pytriton import DynamicBatcher, ModelConfig, Triton, batch
+from pytriton import DynamicBatcher, ModelConfig, Pipeline, Step, Triton, batch
 from pytriton.llm import ChatModel, ChatRequest
 from pytriton.rest import RestConfig
 from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, TritonBase, TritonConfig, TritonSecurityConfig
@@ -95,6 +96,22 @@ def blur(image: Image.Image, radius: Annotated[float, Field(ge=0, le=20)] = 4.0)
     return image.convert("RGB").filter(ImageFilter.GaussianBlur(radius))
 
 
+def clean(text: str) -> str:
+    """Remove what is no word."""
+    return " ".join(re.findall(r"[\w']+", text))
+
+
+def words(text: str) -> list[str]:
+    """The words of a text."""
+    return text.lower().split()
+
+
+def mood(words: list[str], text: str) -> str:
+    """Whether a text sounds good."""
+    time.sleep(0.002)
+    return "good" if "good" in words else f"neutral, in {len(text)} letters"
+
+
 def make_add() -> Any:
     """Make the function of a worker process."""
 
@@ -125,6 +142,14 @@ def bind_models(triton: TritonBase) -> None:
     triton.bind(blur)
     triton.bind(ChatModel(guide))
     triton.bind("add", Processes(make_add, count=2))
+    for function in (clean, words, mood):
+        triton.bind(function)
+    first = Step("clean", {"text": "review"}, {"result": "cleaned"})
+    then = (
+        Step("words", {"text": "cleaned"}, {"result": "words"}),
+        Step("mood", {"text": "cleaned"}, {"result": "mood"}),
+    )
+    triton.bind("review", Pipeline(first, *then))
 
 
 def call_models(stop: threading.Event) -> None:
@@ -136,6 +161,8 @@ def call_models(stop: threading.Event) -> None:
                 client.post("/predict/digit", json={"image": image})
                 if random.random() < 0.4:
                     client.post("/predict/sentiment", json={"text": "What a day"})
+                if random.random() < 0.2:
+                    client.post("/predict/review", json={"review": "All good!"})
             time.sleep(random.expovariate(60))
 
 
@@ -159,6 +186,14 @@ def photograph(page: Page, path: str, width: int, colors: Any) -> Image.Image:
         page.get_by_role("button", name="Use").click()
     page.wait_for_timeout(4000)
     return Image.open(io.BytesIO(page.screenshot(full_page=True)))
+
+
+def photograph_pipelines(page: Page) -> Image.Image:
+    """A picture of the graphs on the overview, in the width and the colours of the last picture."""
+    page.goto(f"{URL}/#/")
+    page.locator("figure[data-pipeline]").first.wait_for()
+    page.wait_for_timeout(2000)
+    return Image.open(io.BytesIO(page.locator("section", has=page.locator("figure[data-pipeline]")).screenshot()))
 
 
 def main() -> None:
@@ -189,6 +224,8 @@ def main() -> None:
                 for path, (name, width, colors) in IN_DOCS.items():
                     picture = photograph(page, path, width, colors)
                     picture.convert("RGB").save(IMAGES / f"{name}.webp", quality=QUALITY, method=6)
+                picture = photograph_pipelines(page)
+                picture.convert("RGB").save(IMAGES / "pipelines.webp", quality=QUALITY, method=6)
         finally:
             stop.set()
         browser.close()

@@ -119,6 +119,8 @@ LAYERS = {
         "worker",
     ],
     "cluster": [
+        "client",
+        "composition.connector",
         "composition.injection",
         "decorators.signatures",
         "exceptions",
@@ -156,7 +158,9 @@ LAYERS = {
         "signature.examples",
         "signature.schema",
         "signature.served",
+        "worker.context",
         "worker.metrics",
+        "worker.observation",
     ],
     "model_spec": [
         "exceptions",
@@ -366,6 +370,7 @@ LAZY_IMPORTS = {
         "pytriton.cluster.worker": OPTIONAL,
     },
     "pytriton.cluster.ray": {"ray": OPTIONAL},
+    "pytriton.cluster.worker": {"pytriton.cluster.worker_calls": "few callables call models"},
     "pytriton.cluster.workers": {
         "pytriton.cluster.derivation": OPTIONAL,
         "pytriton.cluster.pool": OPTIONAL,

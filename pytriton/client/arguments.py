@@ -8,6 +8,7 @@ import operator
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from pytriton.client.exceptions import PyTritonClientValueError
 __all__ = [
     "DEFAULT_MAX_RESPONSE_BYTES",
     "DEFAULT_OPTIONS",
+    "SEQUENCE",
     "InferRequest",
     "RequestOptions",
     "check_headers",
@@ -32,10 +34,13 @@ __all__ = [
 DEFAULT_MAX_RESPONSE_BYTES = 4 * 2**30
 """The default limit for responses, as they travel and after decompression."""
 
+SEQUENCE = "sequence_id", "sequence_start", "sequence_end"
+"""Options of a request of a sequence, and the names of the parameters that they travel as."""
+
 Parameters = Mapping[str, str | int | bool] | None
 
 _INT64 = range(-(2**63), 2**63)
-_RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
+_RESERVED = {*SEQUENCE, "priority", "timeout", "headers", "binary_data_output"}
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 # What both HTTP and gRPC transmit unchanged; above all no line break, which would start another header.
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -85,6 +90,9 @@ class RequestOptions:
             None is the client's.
         text_outputs: Outputs that a typed function returns as texts have ``str`` objects in place of ``bytes``, as
             ``call`` returns them.
+        sequence_id: Number or text of the sequence that the request belongs to; its batch is not split.
+        sequence_start: Whether it is the first request of the sequence.
+        sequence_end: Whether it is the last one.
 
     Raises:
         PyTritonClientValueError: A value is out of its range or has another type.
@@ -98,6 +106,9 @@ class RequestOptions:
     retries: int = 0
     inference_timeout_s: float | None = None
     text_outputs: bool = False
+    sequence_id: int | str | None = None
+    sequence_start: bool = False
+    sequence_end: bool = False
 
     def __post_init__(self) -> None:
         for name, hint in (
@@ -118,9 +129,13 @@ class RequestOptions:
             raise PyTritonClientValueError(
                 f"compression must be 'gzip', 'deflate', or None for none, got {self.compression!r}"
             )
-        for name in ("split_batches", "text_outputs"):
+        for name in ("split_batches", "text_outputs", "sequence_start", "sequence_end"):
             if not isinstance(getattr(self, name), bool):
                 raise PyTritonClientValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.sequence_id is not None:
+            object.__setattr__(self, "sequence_id", _checked_sequence_id(self.sequence_id))
+        elif self.sequence_start or self.sequence_end:
+            raise PyTritonClientValueError("the start or end of a sequence needs its sequence_id")
 
     def arguments(self) -> dict[str, Any]:
         """The options but the id that travel with the request, as arguments of tritonclient's ``infer``."""
@@ -129,6 +144,8 @@ class RequestOptions:
             arguments["priority"] = self.priority
         if self.server_timeout_s is not None:
             arguments["timeout"] = _microseconds(self.server_timeout_s)
+        if self.sequence_id is not None:
+            arguments |= {name: getattr(self, name) for name in SEQUENCE}
         return arguments
 
 
@@ -360,6 +377,21 @@ def _check_request_id(request_id: str) -> None:
     if not isinstance(request_id, str) or not request_id:
         raise PyTritonClientValueError(f"request_id must be a non-empty str, or None for a number, got {request_id!r}")
     check_text(f"request_id {request_id!r}", request_id)
+
+
+def _checked_sequence_id(sequence_id: Any) -> int | str:
+    if isinstance(sequence_id, str) and sequence_id:
+        check_text(f"sequence_id {sequence_id!r}", sequence_id)
+        return sequence_id
+    number = 0
+    if not isinstance(sequence_id, (str, bool)):
+        with suppress(TypeError):
+            number = operator.index(sequence_id)  # NumPy's integers, too
+    if not 0 < number in _INT64:
+        raise PyTritonClientValueError(
+            f"sequence_id must be an int from 1 to {_INT64[-1]}, a non-empty str, or None for none, got {sequence_id!r}"
+        )
+    return number
 
 
 DEFAULT_OPTIONS = RequestOptions()

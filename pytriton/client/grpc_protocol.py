@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, check_metadata
+from pytriton.client.arguments import DEFAULT_MAX_RESPONSE_BYTES, SEQUENCE, check_metadata
 from pytriton.client.auth import Tls
 from pytriton.client.conversations import Call, OtherProgramError
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
@@ -277,7 +277,8 @@ def _infer_message(arguments: Arguments) -> Any:
             item.parameters["classification"].int64_param = output.class_count
         if output.region:
             _set_region(item, output)
-    for name, value in (arguments.get("parameters") or {}).items():
+    sequence = {name: arguments[name] for name in SEQUENCE if name in arguments}
+    for name, value in {**(arguments.get("parameters") or {}), **sequence}.items():
         parameter = message.parameters[name]
         if isinstance(value, bool):
             parameter.bool_param = value

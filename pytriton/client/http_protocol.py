@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from pytriton.client.arguments import SEQUENCE
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call, OtherProgramError
 from pytriton.client.http_messages import HttpResponse, Part, RequestWriter
@@ -200,7 +201,7 @@ def _infer_body(arguments: Arguments, headers: dict[str, object]) -> list[Part]:
         size = None if data is None else len(data)
         inputs.append((tensor.name, tuple(tensor.shape), tensor.datatype, size, tensor.region, tensor.region_bytes))
     outputs = arguments.get("outputs") or ()
-    parameters = {name: arguments[name] for name in ("priority", "timeout") if name in arguments}
+    parameters = {name: arguments[name] for name in ("priority", "timeout", *SEQUENCE) if name in arguments}
     parameters.update(arguments.get("parameters") or {})
     if not outputs:
         parameters["binary_data_output"] = True

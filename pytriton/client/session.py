@@ -134,7 +134,8 @@ class ModelSession:
                 "or AsyncioDecoupledModelClient"
             )
         arrays = request.named_inputs or codec.by_name(request.inputs)
-        if request.options.split_batches and not request.sample and codec.has_too_many_rows(arrays):
+        splits = request.options.split_batches and request.options.sequence_id is None
+        if splits and not request.sample and codec.has_too_many_rows(arrays):
             return (yield from self._infer_parts(codec, codec.split(arrays), request))
         return (yield from self._infer_one(codec, arrays, request))
 

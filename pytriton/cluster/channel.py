@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -16,7 +17,7 @@ from uuid import uuid4
 import zmq
 
 from ..wire.channel import MAX_AHEAD, PeerGoneError
-from ..wire.control import BYE, HELLO, OBSERVE, PROBE, REFUSED, TAKEN, WELCOME
+from ..wire.control import ANSWER, BYE, CALL, HELLO, OBSERVE, PROBE, REFUSED, TAKEN, WELCOME
 from ..wire.frames import RELEASE, REQUEST, Frame
 from ..wire.tensors import FrameError, Tensor
 from .messages import NUMBER, PROGRESS, PROTOCOL, Parts, configure, decode, encode, has_message, is_frame, receive, send
@@ -60,6 +61,9 @@ class RemoteChannel:
     Attributes:
         ended_well: Whether the server's side said good-bye.
         failure: Why the connection was lost or refused, for the log.
+        on_answer: Called with each answer to a call, by the thread that has received it; it must not wait.
+        awaits_answers: Whether another thread calls :meth:`read_ahead` when a descriptor becomes readable.
+        descriptors: They tell that thread that something may have arrived, or that the connection may be lost.
     """
 
     dismissed = "the server's side needs this worker no more"
@@ -79,6 +83,9 @@ class RemoteChannel:
         self.failure = "the connection was lost"
         self._lock = threading.Lock()  # of the sockets, which libzmq lets one thread use at a time
         self._ahead = 0
+        self.on_answer: Callable[[Frame], object] = lambda frame: None
+        self.awaits_answers = self._is_lost = False
+        self._read: deque[Parts] = deque()  # what was read ahead
         self._next: Frame | None = None  # a frame that has arrived while another one was answered
         self._is_told = False  # that it is taken
         self._begun: dict[int, float] = {}  # when the batches that are not answered were taken
@@ -92,9 +99,10 @@ class RemoteChannel:
         self._monitor = self._socket.get_monitor_socket(LOST)
         has_message(self._monitor)  # the descriptor tells only of what comes after a look
         self._monitor_descriptor = self._monitor.FD
+        self.descriptors = self._socket.FD, self._monitor_descriptor
         self._epoll = select.epoll()
         self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        for descriptor in (self._socket.FD, self._monitor_descriptor, self._woken):
+        for descriptor in (*self.descriptors, self._woken):
             self._epoll.register(descriptor, select.EPOLLIN)
         self._socket.connect(address)
 
@@ -181,6 +189,10 @@ class RemoteChannel:
         self._is_told = self._next is not None and self._next.kind == REQUEST
         return self._next.number if self._next is not None and self._is_told else 0
 
+    def send_call(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
+        """Send a frame that concerns a call of the callable."""
+        self._send([CALL, *encode(frame, tensors)])
+
     def _send(self, parts: Parts) -> None:
         with self._lock:
             self._send_locked(parts)
@@ -195,8 +207,25 @@ class RemoteChannel:
 
     def _notify_if_arrived(self) -> None:
         """Wake who waits: sending may have noticed what has arrived, of which the socket's descriptor tells once."""
-        if self._is_watched and (self._next is not None or has_message(self._socket)):
+        if self.awaits_answers:
+            self._read_ahead()
+        if self._is_watched and (self._next is not None or self._read or has_message(self._socket)):
             self._notify()
+
+    def read_ahead(self) -> None:
+        """Take the answers that have arrived, and keep what else has for the thread that receives it.
+
+        Raises:
+            PeerGoneError: The connection was lost.
+        """
+        with self._lock:
+            self._check_open()
+            self._check_monitor()
+            self._notify_if_arrived()
+
+    def _read_ahead(self) -> None:
+        while (parts := self._receive_unread()) is not None:
+            self._read.append(parts)
 
     def _notify(self) -> None:
         os.eventfd_write(self._woken, 1)
@@ -246,6 +275,8 @@ class RemoteChannel:
                 if not is_told:
                     self._send_locked([TAKEN, NUMBER.pack(frame.number)])
             self._is_watched = self._is_polled or (waits and frame is None)
+            if self.awaits_answers:
+                self._notify_if_arrived()
         return frame
 
     def _receive_frame(self) -> Frame | None:
@@ -265,16 +296,26 @@ class RemoteChannel:
         return None
 
     def _receive(self) -> Parts | None:
-        """The next message that has arrived."""
+        """The next message that is no answer."""
+        return self._read.popleft() if self._read else self._receive_unread()
+
+    def _receive_unread(self) -> Parts | None:
         self._check_open()
         try:
-            return receive(self._socket, SMALL_PARTS) if has_message(self._socket) else None
+            while has_message(self._socket):
+                parts = receive(self._socket, SMALL_PARTS)
+                if parts[0] != ANSWER:
+                    return parts
+                self.on_answer(decode(parts[1:]))
         except zmq.ZMQError as error:
             raise PeerGoneError(str(error)) from error
+        return None
 
     def _check_open(self) -> None:
         if self._closed:
             raise PeerGoneError("the connection was closed")
+        if self._is_lost:
+            raise PeerGoneError(self.failure)
 
     def _check_monitor(self) -> None:
         try:
@@ -284,6 +325,8 @@ class RemoteChannel:
         (number,) = struct.unpack_from("<H", event)
         if number != zmq.EVENT_DISCONNECTED:
             self.failure = self.refused
+        self._is_lost = True
+        self._notify()  # the thread that receives may be another one
         raise PeerGoneError(self.failure)
 
     def is_congested(self) -> bool:

@@ -6,7 +6,8 @@
 
                               <──  HELLO, JSON          who it is, and which model it answers
     WELCOME, JSON             ──>                       the model's configuration; or REFUSED, JSON
-                              <──  READY, JSON          its callable is checked; how many batches it takes at a time
+                              <──  READY, JSON          its callable is checked; how many batches it takes at a time,
+                                                        and which models it calls
     frame [, data]            ──>                       a batch, or the cancellation of one
                               <──  TAKEN, number        the callable is about to get this batch
                               <──  frame [, data], progress    a reply, how long it took, and the batch that is next
@@ -14,6 +15,9 @@
                               <──  REPORT, JSON         for metrics; see pool/batch_reports.py
                               <──  LEAVE                no further batch, please
     BYE                       ──>                       all of its batches are answered, or the model goes
+                              <──  CALL, frame [, data]     a call of a model, its cancellation (CANCEL), or RELEASE: a
+                                                        response of a stream was taken; see calls.py
+    ANSWER, frame [, data]    ──>                       its result, an error, or a response of a stream
     PROBE                     ──>                       nothing; tells the sender whether the worker is there
 
     WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet
@@ -66,7 +70,7 @@ __all__ = [
     "with_remaining_times",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 NUMBER = struct.Struct("<I")
 PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0

@@ -16,16 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytriton.cluster.broker import Broker, Connection, Peer, Service
-from pytriton.cluster.messages import NUMBER, PROGRESS, Parts
+from pytriton.cluster.messages import NUMBER, PROGRESS, Parts, decode
 from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pace import WorkerPace
+from pytriton.cluster.server_calls import CallsOfWorker, ServerCalls
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter
 from pytriton.wire.channel import PeerGoneError
-from pytriton.wire.control import BYE, DERIVED, LEAVE, OBSERVE, READY, REPORT, TAKEN, WELCOME
+from pytriton.wire.control import BYE, CALL, DERIVED, LEAVE, OBSERVE, READY, REPORT, TAKEN, WELCOME
 from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
 from pytriton.worker.interfaces import Activity, BatchObserver, Channel
 from pytriton.worker.observation import Observation
@@ -166,6 +167,8 @@ class RemoteModel(Service):
         welcome: What a worker has to know of the model.
         observation: Counts the batches that workers report.
         on_change: Called when a worker has joined or gone.
+        calls: Makes the calls of models by the callables.
+        callees: Names of the models that the callables of workers call.
         derived: What a worker has answered to a ``welcome`` that asks for the model's tensors.
     """
 
@@ -174,6 +177,8 @@ class RemoteModel(Service):
     welcome: dict[str, Any]
     observation: Observation
     on_change: Callable[[], None]
+    calls: ServerCalls = field(default_factory=lambda: ServerCalls(None))
+    callees: frozenset[str] = frozenset()
     derived: dict[str, Any] | None = None
     activity: Activity = field(default_factory=Activity)
     connections: list[ProxyConnection] = field(default_factory=list)
@@ -202,6 +207,7 @@ class RemoteModel(Service):
     def leave(self) -> None:
         """Tell the workers that the model goes, and forget them."""
         self.broker.leave(self)
+        self.calls.close()
 
     def serve(self, channel: Channel) -> None:
         """Have the batches of a proxy answered until it has gone.
@@ -236,7 +242,8 @@ class RemoteModel(Service):
     def join(self, broker: Broker, identity: bytes, hello: dict[str, Any]) -> JoinedWorker:
         worker = JoinedWorker(broker, self, identity, hello)
         self.workers[identity] = worker
-        worker.tell(WELCOME, self.welcome)
+        connector = self.calls.connector()
+        worker.tell(WELCOME, {**self.welcome, "secret": None if connector is None else connector.secret})
         return worker
 
     @override
@@ -349,6 +356,7 @@ class JoinedWorker(Peer):
         self._pace = WorkerPace()
         self._untold = 0  # replies of streams that were taken, and the worker does not know of
         self._reports = BatchCounter(model.observation, model.config)
+        self._calls = CallsOfWorker(model.calls, broker, identity)
 
     def __str__(self) -> str:
         return f"{self.model.config.model_name} on {self.host} (process {self.process})"
@@ -423,6 +431,8 @@ class JoinedWorker(Peer):
     def hear(self, kind: bytes, parts: Parts) -> None:
         if kind == TAKEN:
             return self._begin(NUMBER.unpack(parts[0])[0])
+        if kind == CALL:
+            return self._calls.take(decode(parts))
         content = json.loads(bytes(parts[0]))
         if kind == REPORT:
             return self._reports.count(*content)
@@ -430,6 +440,7 @@ class JoinedWorker(Peer):
             self.ready = True
             self.credits = min(max(1, int(content["credits"])), MOST_CREDITS)
             self.is_concurrent = bool(content["is_concurrent"])
+            self.model.callees |= {*map(str, content["callees"])}
             LOGGER.info("worker %s has joined", self)
             self.observe()
             self.model.limit()
@@ -455,6 +466,7 @@ class JoinedWorker(Peer):
         self.model.workers.pop(self.identity, None)
         self.model.limit()
         self._reports.cancel_all()
+        self._calls.end()
         self.model.on_change()
         if lost:
             LOGGER.warning("worker %s is lost, with %d batches", self, len(self.batches))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pytriton.cluster.models import JoinedWorker, RemoteModel
 from pytriton.cluster.options import WorkerListener
+from pytriton.cluster.server_calls import ServerCalls
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.model_config.generator import ModelConfigGenerator
@@ -59,7 +60,8 @@ class RemoteWorkerPool(WorkerPool):
             "options": given,
             "trace_config": None if model.trace_config is None else list(model.trace_config),
         }
-        self._model = RemoteModel(config, options, welcome, model.observation, self._on_change)
+        calls = ServerCalls(model.context.connector)
+        self._model = RemoteModel(config, options, welcome, model.observation, self._on_change, calls)
         self._listens = False
 
     @property
@@ -69,6 +71,7 @@ class RemoteWorkerPool(WorkerPool):
 
     def _on_change(self) -> None:
         with self._changed:
+            self.callees = self._model.callees
             self._changed.notify_all()
 
     def joined(self) -> list[JoinedWorker]:

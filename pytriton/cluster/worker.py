@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -18,7 +18,7 @@ from pytriton.cluster.channel import RefusedError, RemoteChannel
 from pytriton.cluster.derivation import derive_tensors
 from pytriton.cluster.keys import WorkerKeys
 from pytriton.cluster.options import check_address, is_local
-from pytriton.composition.injection import with_handles
+from pytriton.composition.injection import callees_of, with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.logs import get_logger
@@ -34,6 +34,9 @@ from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.inference import Options
 from pytriton.worker.results import is_async
+
+if TYPE_CHECKING:
+    from pytriton.cluster.worker_calls import WorkerCalls, WorkerConnector
 
 __all__ = ["RemoteWorker", "WorkerOptions"]
 
@@ -102,6 +105,7 @@ class RemoteWorker:
         self._channel: RemoteChannel | None = None
         self._leaving = threading.Event()
         self._served: tuple[dict[str, Any], ServedCallable] | None = None
+        self._calls: WorkerCalls | None = None
         self._keys: WorkerKeys | None = None
         if options.key is not None and options.server_key is not None:
             self._keys = WorkerKeys.load(options.key, options.server_key)
@@ -144,6 +148,8 @@ class RemoteWorker:
                         attempts, said = 0, ""
                         backoff.reset()
                         LOGGER.info("answering batches of model %s at %s", self._model, self._options.connect)
+                        if self._calls is not None:
+                            self._calls.join(channel)
                         served.executor.serve(channel)
                 except PeerGoneError as error:
                     if channel.ended_well:
@@ -156,6 +162,8 @@ class RemoteWorker:
                 finally:
                     with self._lock:
                         self._channel = None
+                    if self._calls is not None:
+                        self._calls.leave()
                     channel.close()
                 if attempts % LOG_EVERY == 1:
                     LOGGER.info("model %s: waiting for %s", self._model, self._options.connect)
@@ -164,6 +172,8 @@ class RemoteWorker:
         finally:
             if self._served is not None:
                 self._served[1].executor.close()
+            if self._calls is not None:
+                self._calls.close()
 
     def _join(self, channel: RemoteChannel) -> ServedCallable | None:
         """Join; None if nobody answers yet."""
@@ -185,7 +195,9 @@ class RemoteWorker:
         served = self._serve(content)
         is_concurrent = served.binding.model_config.decoupled or is_async(self._function)
         ahead = content["options"]["max_batches_in_flight"] if is_concurrent else AHEAD
-        channel.tell(READY, {"credits": self._options.credits or ahead, "is_concurrent": is_concurrent})
+        callees = [*callees_of(self._function).values()]
+        ready = {"credits": self._options.credits or ahead, "is_concurrent": is_concurrent, "callees": callees}
+        channel.tell(READY, ready)
         if self._leaving.is_set():
             channel.tell(LEAVE)
         return served
@@ -215,7 +227,8 @@ class RemoteWorker:
         _trace(welcome["trace_config"])
         config = ModelConfigParser.from_dict(welcome["config"])
         config.model_version = welcome["version"]
-        function = served_form(with_handles(self._function, config.model_name, None), config)
+        connector = self._connector(welcome["secret"])
+        function = served_form(with_handles(self._function, config.model_name, lambda: connector), config)
         check_callable(function, config)
         context = TritonContext()
         attach(function, context, config)
@@ -223,6 +236,16 @@ class RemoteWorker:
         served = ServedCallable(function, model, True, f"pytriton-{self._model}", self._stop_unrecoverable)
         self._served = welcome, served
         return served
+
+    def _connector(self, secret: str | None) -> WorkerConnector | None:
+        """How the callable calls models; None if it calls none, or the other side does not know the server."""
+        if secret is None or not callees_of(self._function):
+            return None
+        from pytriton.cluster.worker_calls import WorkerCalls, WorkerConnector
+
+        if self._calls is None:
+            self._calls = WorkerCalls()
+        return WorkerConnector(secret, self._calls)
 
     def _stop_unrecoverable(self) -> None:
         LOGGER.error("model %s: the callable cannot go on; this worker ends", self._model)

@@ -94,6 +94,6 @@ class Connections:
         if connector is None:
             raise PyTritonInvalidOperationError(
                 f"model {self._model!r} cannot be called: this process does not know the address of the server, or the "
-                "server has ended. Workers on other machines have clients for that"
+                "server has ended"
             )
         return connector

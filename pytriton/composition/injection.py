@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import WRAPPERS, adding_decorator
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.introspection import annotations_of
+from pytriton.introspection import annotations_of, parts_of
 from pytriton.worker.results import is_async
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _callee(function: Any, parameter: str, hint: Any) -> str | None:
     if hint is ModelHandle:
         return parameter
     if get_origin(hint) is not Annotated or get_args(hint)[0] is not ModelHandle:
-        if _has_handle(hint):
+        if any(each is ModelHandle for each in parts_of(hint)):
             raise PyTritonValidationError(
                 f"{function.__qualname__}: parameter {parameter!r} is annotated with {hint}, but it gets a ModelHandle "
                 "whether the model is bound or not, and a call raises ModelCallError if it is not. Write "
@@ -77,12 +77,6 @@ def _callee(function: Any, parameter: str, hint: Any) -> str | None:
             f'{function.__qualname__}: parameter {parameter!r} names no model; write Annotated[ModelHandle, "name"]'
         )
     return names[0]
-
-
-def _has_handle(hint: Any) -> bool:
-    from pytriton.composition.handle import ModelHandle
-
-    return hint is ModelHandle or any(map(_has_handle, get_args(hint)))
 
 
 def with_handles(function: Any, model: str, connector: Callable[[], Connector | None] | None) -> Any:

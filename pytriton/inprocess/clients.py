@@ -44,7 +44,7 @@ from pytriton.inprocess.pending import AsyncResponseIterator, PendingRequest, Un
 from pytriton.inprocess.server import LATEST, Model, Server
 from pytriton.inprocess.tensor import array_view
 from pytriton.introspection import override
-from pytriton.wire.frames import split_details
+from pytriton.wire.frames import SEQUENCE_END, SEQUENCE_START, split_details
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
@@ -130,6 +130,9 @@ class ProtocolAdapter:
         return InferenceRequest(
             self._model(call),
             given["request_id"],
+            flags=(SEQUENCE_START if given.get("sequence_start") else 0)
+            | (SEQUENCE_END if given.get("sequence_end") else 0),
+            correlation_id=given.get("sequence_id"),
             priority=given.get("priority", 0),
             timeout=given.get("timeout", 0),
             inputs={tensor.name: tensor.array for tensor in given["inputs"]},

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn, Optional, get_args, get_origin, get
 
 from pytriton.decorators.signatures import WRAPPERS, change_of, wrapper_of
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.introspection import annotations_of, signature_of
+from pytriton.introspection import annotations_of, parts_of, signature_of
 from pytriton.signature.annotations import split
 from pytriton.signature.records import Docstring
 
@@ -191,7 +191,7 @@ def name_of(function: Any) -> str:
 
 def _is_handle(hint: Any) -> bool:
     """Whether a parameter asks for a ModelHandle of ``pytriton.composition``, whose package is above this one."""
-    return getattr(hint, "__module__", "") == "pytriton.composition.handle" or any(map(_is_handle, get_args(hint)))
+    return any(getattr(each, "__module__", "") == "pytriton.composition.handle" for each in parts_of(hint))
 
 
 def _takes_requests(found: Described) -> bool:

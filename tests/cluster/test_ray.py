@@ -63,6 +63,17 @@ def make_process():
     return process
 
 
+def make_calling():
+    """Calls the model of another actor."""
+    from pytriton import ModelHandle, batch
+
+    def calling(x, process):
+        return {"y": process(x)["y"]}
+
+    calling.__annotations__["process"] = ModelHandle  # this module's annotations are texts
+    return batch(calling)
+
+
 def broken():
     raise ValueError("no weights")
 
@@ -147,3 +158,9 @@ def test_a_program_that_lets_bind_connect_to_ray_ends_well_with_sigterm(cluster,
         finally:
             program.kill()
             program.wait()
+
+
+def test_a_callable_in_an_actor_calls_a_model_of_another_actor(cluster, triton):
+    bind(triton, "process", make_process, count=1)
+    bind(triton, "calling", make_calling, count=1)
+    assert answers(triton, "calling") == answers(triton, "process")

@@ -44,6 +44,11 @@ OUTPUTS = {
         it says [1, 4, 7], read as [1, 4, 7]
         it says [9, 1, 5, 0, 9, 5, 2, 8], read as [9, 1, 5, 0, 9, 5, 2, 8]
     """,
+    "retrieval": """\
+        How much does a blue whale weigh? A blue whale weighs up to 150 tonnes. (whales)
+        What makes dough rise? Yeast makes the dough rise. (bread)
+        What raises the tides of the sea? Its gravity raises the tides of the sea. (the Moon)
+    """,
     "parameters_and_headers": """\
         [1. 2. 3.] for nobody
         [10. 20. 30.] for ada

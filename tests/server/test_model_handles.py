@@ -16,17 +16,17 @@ import pytest
 
 from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
-from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientInputError
 from pytriton.composition.handle import ModelCallError, ModelHandle
 from pytriton.constants import CALLERS_PARAMETER
-from pytriton.decorators import batch
+from pytriton.decorators import PerSequence, batch
 from pytriton.exceptions import (
     ErrorCode,
     PyTritonInvalidOperationError,
     PyTritonRequestError,
     PyTritonValidationError,
 )
-from pytriton.model_config import DynamicBatcher, ModelConfig
+from pytriton.model_config import DynamicBatcher, ModelConfig, SequenceBatcher
 from pytriton.triton import Triton
 from pytriton.worker.origin import current_origin
 from pytriton.workers import Processes
@@ -567,6 +567,45 @@ def test_workers_of_a_server_elsewhere_call_its_models(server, remote):
     bind_all(remote)
     with ModelClient(address(server, "http"), "plain") as client:
         assert client.call(6.0) == 4.0
+
+
+class Total:
+    """Adds up what the requests of a sequence bring."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def __call__(self, x: Any) -> dict[str, Any]:
+        self.total += x.sum()
+        return {"y": np.full((len(x), 1), self.total, np.float32)}
+
+
+@pytest.mark.either_proxy
+@pytest.mark.parametrize("sequence", [7, "a dialogue"])
+def test_handles_and_clients_send_the_requests_of_a_sequence(served, sequence):
+    def twice(number: float, total: ModelHandle) -> float:
+        x, of_sequence = np.full((1, 1), number, np.float32), total.with_options(sequence_id=sequence)
+        of_sequence.with_options(sequence_start=True)(x)
+        return float(of_sequence.with_options(sequence_end=True)(x)["y"][0, 0])
+
+    config = ModelConfig(batcher=SequenceBatcher(), max_batch_size=4)
+    served.triton.bind("total", PerSequence(Total), *COLUMNS, config=config)
+    served.triton.bind(twice)
+    try:
+        with served.client("twice") as client:
+            assert [client.call(number) for number in (1.0, 2.0)] == [2, 4]
+        clients = [served.client("total"), *([ModelClient(served.grpc_url, "total")] if served.grpc_url else [])]
+        for each in clients:
+            with each.with_options(sequence_id=sequence) as client:
+                for number in range(3):
+                    marked = client.with_options(sequence_start=number == 0, sequence_end=number == 2)
+                    total = marked.infer_batch(np.ones((1, 1), np.float32))["y"][0, 0]
+                assert total == 3
+                with pytest.raises(PyTritonClientInputError, match="5 rows"):  # in parts it would be several requests
+                    client.with_options(split_batches=True).infer_batch(np.ones((5, 1), np.float32))
+    finally:
+        served.triton.unbind("twice")
+        served.triton.unbind("total")
 
 
 def test_large_tensors_pass_from_model_to_model(launched):

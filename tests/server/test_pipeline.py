@@ -95,6 +95,13 @@ def test_steps_branch_and_outputs_are_chosen(composed):
     assert client.call("abc") == {"loud": "ABC", "length": 3}
 
 
+def test_a_value_that_nothing_needs_is_dropped_and_a_step_without_others_is_refused(composed):
+    rest = Step("shout", {"text": "rest"})
+    assert composed(Pipeline("parts", rest)).call("ada lovelace") == "LOVELACE"
+    with pytest.raises(PyTritonValidationError, match="no step takes what step 1, shout, makes"):
+        composed(Pipeline(Step("shout", outputs={"result": "loud"}), Step("parts", {"text": "text"})))
+
+
 def test_an_input_of_a_request_may_be_used_by_several_steps(composed):
     client = composed(Pipeline("double", "both"))
     x = np.arange(3, dtype=np.float32)[np.newaxis]

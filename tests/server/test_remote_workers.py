@@ -306,7 +306,7 @@ def test_a_worker_that_sends_nonsense_is_refused_and_harms_no_other(triton, work
         peer.setsockopt(zmq.LINGER, 0)
         peer.connect(address)
         peer.send_multipart([b"hello", json.dumps(hello).encode()])
-        peer.send_multipart([b"ready", json.dumps({"credits": 10**12, "is_concurrent": True}).encode()])
+        peer.send_multipart([b"ready", json.dumps({"credits": 10**12, "is_concurrent": True, "callees": []}).encode()])
         peer.send_multipart(bad)
         peer.setsockopt(zmq.RCVTIMEO, 30_000)
         wait_for(lambda: b"cannot be read" in b"".join(peer.recv_multipart()), "the refusal")

@@ -53,11 +53,17 @@ def answers(client: ModelClient, count: int) -> Counter[str]:
 def test_splits_and_shadows_are_counted_for_prometheus(triton, url, composed):
     registry = prometheus_client.CollectorRegistry()
     triton.serve_metrics(0, registry=registry)
-    answers(composed(Split({"one": 1, "two": 0})), 3)
-    labels = {"model": "composed", "target": "one"}
-    assert registry.get_sample_value("pytriton_split_requests_total", labels) == 3
+    split = Split({"one": 1, "two": 0})
+    client = composed(split)
+    triton.bind("alias", split)  # the same one by another name
     triton.bind("copied", Shadow("one", to="two"))
     try:
+        answers(client, 3)
+        with ModelClient(url, "alias") as alias:
+            answers(alias, 2)
+        for model, count in (("composed", 3), ("alias", 2)):
+            labels = {"model": model, "target": "one"}
+            assert registry.get_sample_value("pytriton_split_requests_total", labels) == count
         with ModelClient(url, "copied") as client:
             answers(client, 1)
         labels = {"model": "copied", "target": "two", "result": "different"}
@@ -65,6 +71,7 @@ def test_splits_and_shadows_are_counted_for_prometheus(triton, url, composed):
         wait_for(lambda: registry.get_sample_value(name, labels) == 1, "the copy to be counted")
     finally:
         triton.unbind("copied")
+        triton.unbind("alias")
 
 
 def test_requests_are_split_by_weights_that_may_change(composed):

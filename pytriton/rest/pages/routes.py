@@ -314,6 +314,10 @@ def _description(model: Model) -> dict[str, Any]:
         "preferred": list(getattr(batcher, "preferred_batch_size", None) or ()),
         "latency_target": [batcher.ms, batcher.percentile] if isinstance(batcher, LatencyTarget) else None,
         "max_batch_cost": config.max_batch_cost,
+        "steps": [
+            {"model": each.model_name, "inputs": each.input_map, "outputs": each.output_map}
+            for each in config.steps or ()
+        ],
     }
 
 

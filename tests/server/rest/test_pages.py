@@ -11,7 +11,7 @@ import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
-from pytriton import Split
+from pytriton import Pipeline, Split, Step
 from pytriton.inprocess import Triton as InprocessTriton
 from pytriton.rest.pages.routes import FILES
 from tests.server.processes import DEADLINE_S
@@ -28,6 +28,7 @@ def shout(text: str) -> str:
 @pytest.fixture(scope="module", autouse=True)
 def model(app):
     app.triton.bind(shout)
+    app.triton.bind("twice", Pipeline(Step("shout", outputs={"result": "loud"}), "shout"))
 
 
 def token_of(app) -> dict[str, str]:
@@ -67,6 +68,11 @@ def test_models_are_told_with_their_signature_and_an_example(app):
     assert found["inputs"] == {"text": {"type": "string"}}
     assert found["required"] == ["text"]
     assert found["example"] == {"input": {"text": "text"}}
+    assert found["steps"] == []
+    (found,) = [each for each in app.get("/pages/models").json() if each["name"] == "twice"]
+    first = {"model": "shout", "inputs": {"text": "text"}, "outputs": {"result": "0.loud"}}
+    second = {"model": "shout", "inputs": {"text": "0.loud"}, "outputs": {"result": "result"}}
+    assert found["steps"] == [first, second]
 
 
 def test_a_sample_has_the_models_and_their_figures(app):

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import Enum
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
+from pytriton import Pipeline, Step
 from pytriton.decorators import batch
 from pytriton.llm import ChatModel, ChatRequest, CompletionModel, CompletionRequest, EmbeddingModel
 from pytriton.rest import RestConfig, create_app
@@ -104,6 +106,18 @@ def rated(flower: Flower) -> Rating:
     return Rating([0.25, 0.75], Species.VIRGINICA)
 
 
+def trim(text: str) -> str:
+    return text.strip()
+
+
+def split(text: str) -> list[str]:
+    return text.split()
+
+
+def join(words: list[str], text: str) -> str:
+    return f"{len(words)} words in {text}"
+
+
 def make_numbered(version: int) -> Callable[[str], str]:
     def numbered(text: str) -> str:
         return f"{text} {version}"
@@ -138,8 +152,11 @@ def triton() -> Iterator[Triton]:
         bind_digit(triton)
         for model in (ChatModel(parrot), CompletionModel(teller), EmbeddingModel(letters)):
             triton.bind(model)
-        for function in (iris, rated):
+        for function in (iris, rated, trim, split, join):
             triton.bind(function)
+        first = Step("trim", {"text": "raw"}, {"result": "trimmed"})
+        then = Step("split", {"text": "trimmed"}, {"result": "words"}), Step("join", {"text": "trimmed"})
+        triton.bind("counted", Pipeline(first, *then))
         triton.bind("add", Processes(make_add, count=1))
         for version in (1, 2):
             triton.bind("numbered", make_numbered(version), model_version=version)
@@ -552,6 +569,25 @@ def test_figures_move_under_load(visit, triton):
         visit.page.locator(".waterfall rect.compute:not([width='0'])").first.wait_for()
     visit.page.get_by_role("combobox", name="Model").select_option("scalars")
     visit.page.wait_for_url("**/#/batches/scalars")
+
+
+def test_a_pipeline_is_drawn_with_the_live_numbers_of_its_requests(visit):
+    import httpx
+
+    visit.open()
+    graph = visit.page.locator("figure[data-pipeline=counted]")
+    with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
+        client.post(f"{visit.url}/predict/trim", json={"text": "a"}).raise_for_status()
+        for _ in range(3):
+            client.post(f"{visit.url}/predict/counted", json={"raw": " a b "}).raise_for_status()
+    graph.locator(".count", has_text="3").first.wait_for()
+    graph.locator("[data-step=trim]", has_text="4 requests").wait_for()
+    assert graph.locator(".count").all_text_contents() == ["3"] * 5
+    assert graph.locator(".tensor").all_text_contents() == ["trimmed", "words", "trimmed"]
+    places = [graph.locator(f"[data-step={name}] rect").bounding_box() for name in ("trim", "split", "join")]
+    assert all(place["x"] + place["width"] < following["x"] for place, following in pairwise(places))
+    graph.get_by_role("link", name="split").click()
+    visit.page.wait_for_url("**/#/try/split")
 
 
 def test_commands_and_the_log_are_refused_without_the_token_and_carried_out_with_it(visit):

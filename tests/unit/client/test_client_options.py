@@ -29,11 +29,13 @@ X = np.ones(2, np.float32)
         ("compression", "zip"),
         ("compression", ""),
         ("split_batches", 1),
+        *[("sequence_id", value) for value in (0, -1, 1.5, "", "\ud800", True, 2**63)],
+        *[("sequence_id", {name: True}) for name in ("sequence_start", "sequence_end")],
     ],
 )
 def test_option_out_of_its_range_is_refused_by_name(name, value):
     with pytest.raises(PyTritonClientValueError, match=name):
-        RequestOptions(**{name: value})
+        RequestOptions(**(value if isinstance(value, dict) else {name: value}))
 
 
 def test_options_cannot_be_changed_or_given_by_position():

@@ -42,7 +42,7 @@ def worker(model):
         worker.connect(model.options.listen)
         told = {"protocol": PROTOCOL, "package": "0", "model": "m", "version": None, "host": "h", "process": 1}
         worker.send_multipart([HELLO, json.dumps(told).encode()])
-        worker.send_multipart([READY, json.dumps({"credits": 2, "is_concurrent": True}).encode()])
+        worker.send_multipart([READY, json.dumps({"credits": 2, "is_concurrent": True, "callees": []}).encode()])
         wait_for(model.joined, "the worker to join")
         yield worker
 

@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { LineChart, drawSparkline, sparkline } from "./chart.js";
 import { ago, bytes, fill, h, milliseconds, number, percent, put } from "./dom.js";
 import { listen, live } from "./live.js";
+import { pipelines } from "./pipelines.js";
 
 const RANGES = { "15 minutes": 900, "24 hours": 86400 };
 const MINUTE_MS = 60000;
@@ -23,6 +24,7 @@ export function show(main) {
   const body = h("tbody");
   const empty = h("p", { class: "hint" }, "No models are loaded.");
   const processes = h("tbody");
+  const graphs = pipelines();
   let range = 900;
   let day = null;
   const buttons = Object.entries(RANGES).map(([text, seconds]) =>
@@ -71,6 +73,7 @@ export function show(main) {
       charts[column].update(ran.map(([label, each]) => ({ label, time: each.time, values: each[column] })), range, gap);
     }
     updateModels(sample, models);
+    graphs.update();
     own.hidden = !sample.processes.length; // of a server elsewhere
     fill(processes, sample.processes.map((each) =>
       h("tr", {}, h("th", { scope: "row" }, each.name), cell("Process", String(each.pid)), cell("Memory", bytes(each.memory)), cell("CPU", percent(each.cpu)))));
@@ -104,6 +107,7 @@ export function show(main) {
         h("thead", {}, h("tr", {}, ["Model", "State", "Requests/s", "Last minute", "p50", "p99", "Mean", "Failures/s", "Refused/s", "Queued", "Batch", "Workers"].map((text) => h("th", { scope: "col" }, text)))),
         body)),
       h("p", { class: "hint" }, "p50 and p99 are those of requests over HTTP, where PyTriton's edge and app measure them. Refused are requests that these answered with a status from 400 to 498: values that do not fit, missing tokens, bodies that are too large; the tile counts those over /v2 and gRPC and those that reach no model, too. All other figures are the server's, for requests of every client.")),
+    graphs.element,
     h("div", { class: "charts" }, charts.rate.element, charts.latency.element, charts.queue.element),
     own,
   );
