@@ -192,6 +192,7 @@ def test_clients_of_the_same_batch_get_messages_without_code(launched):
         launched.triton.unbind("failing")
 
 
+@pytest.mark.either_proxy
 def test_calls_of_several_clients_are_merged(launched):
     sizes = []
 
@@ -563,6 +564,7 @@ def test_a_stop_answers_callers_before_their_callees_go(where):
     assert answers == [2.0]
 
 
+@pytest.mark.either_proxy
 def test_workers_of_a_server_elsewhere_call_its_models(server, remote):
     bind_all(remote)
     with ModelClient(address(server, "http"), "plain") as client:
@@ -608,6 +610,7 @@ def test_handles_and_clients_send_the_requests_of_a_sequence(served, sequence):
         served.triton.unbind("total")
 
 
+@pytest.mark.either_proxy
 def test_large_tensors_pass_from_model_to_model(launched):
     @batch
     def inner(x: Any) -> dict[str, Any]:

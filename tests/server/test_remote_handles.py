@@ -34,6 +34,8 @@ pytest.importorskip("zmq")
 from pytriton.cluster.keys import make_keys
 from tests.server.remote_handles import ARRAYS, STREAMS, WAITING, WAYS, hen, passing, slowly
 
+pytestmark = pytest.mark.either_proxy
+
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
 X = np.arange(3, dtype=np.float32)
