@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
         self._ray = import_module("ray")
         if not self._ray.is_initialized():
             self._connect()
-        self._processes, self._count = processes, count
+        self._processes, self._count = replace(processes, stop_timeout_s=LEAVE_TIMEOUT_S), count
         self._per_actor = len(processes.resources())
         self._requirements = {name: value for name, value in requirements.items() if value is not None}
         self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
