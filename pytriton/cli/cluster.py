@@ -10,6 +10,7 @@ import typer
 
 from pytriton.cli import options
 from pytriton.cli.terminal import USAGE_STATUS, exit_on_error
+from pytriton.exceptions import PyTritonWorkerError
 
 __all__ = ["keys", "worker"]
 
@@ -36,6 +37,10 @@ def worker(
     model_version: Annotated[int | None, typer.Option(min=1, help="Its version.", show_default="any")] = None,
     key: Annotated[Path | None, typer.Option(help="File with this worker's secret key; see pytriton keys.")] = None,
     server_key: Annotated[Path | None, typer.Option(help="File with the server's public key.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Worker processes for each model; 1 is this process.")] = 1,
+    share: Annotated[
+        bool, typer.Option("--share", help="Call each factory once, and fork workers, which share its memory.")
+    ] = False,
     credits: Annotated[
         int | None,
         typer.Option(min=1, help="Batches to take at a time.", show_default="2, or as many as the model has in flight"),
@@ -52,15 +57,22 @@ def worker(
     """Answer batches of models that another process serves with RemoteWorkers, until Ctrl+C or SIGTERM.
 
     A factory returns the inference callable, decorated as usual. The batches that have come are answered before the
-    end. A connection that is lost is made again; the exit status is 1 if the server refuses this worker.
+    end. A connection that is lost is made again; the exit status is 1 if the server refuses this worker. With --share,
+    SIGHUP has the factories called again, and replaces one worker after the other.
     """
     need_zmq("worker")
     with exit_on_error():
         from pytriton.cli.worker import RemoteWorkerProgram
+        from pytriton.cluster.keys import WorkerKeys
         from pytriton.cluster.worker import WorkerOptions
 
-        limits = WorkerOptions(connect, key, server_key, credits, heartbeat)
-        RemoteWorkerProgram.parse(factories, model, app_dir, limits, model_version, device, log_level).run()
+        if (key is None) != (server_key is None):
+            raise PyTritonWorkerError("give both the key of this worker and that of the server, or neither")
+        keys = None if key is None or server_key is None else WorkerKeys.load(key, server_key)
+        limits = WorkerOptions(connect, keys, credits, heartbeat)
+        RemoteWorkerProgram.parse(
+            factories, model, app_dir, limits, model_version, device, log_level, count, share
+        ).run()
 
 
 def keys(

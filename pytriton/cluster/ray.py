@@ -1,4 +1,4 @@
-"""Remote workers as actors of Ray: it places, restarts and moves them; batches reach them over ZeroMQ."""
+"""Remote workers in actors of Ray: it places, restarts and moves them; batches reach them over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytriton.cluster.keys import PUBLIC, SECRET, make_keys
+from pytriton.cluster.keys import PUBLIC, SECRET, WorkerKeys, make_keys
 from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pool import RemoteWorkerPool
+from pytriton.cluster.processes import RemoteProcesses
 from pytriton.cluster.worker import RemoteWorker, WorkerOptions
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config.validation import check_integer
 from pytriton.pool.pool import ScalablePool, ServedModel
-from pytriton.pool.resources import takes_device
+from pytriton.pool.processes import Processes
 from pytriton.threads import keep_running
 
 __all__ = ["RayWorkerPool"]
@@ -33,32 +35,21 @@ SERVER, WORKER = "server", "worker"
 
 
 class Actor:
-    """A worker in an actor. Ray makes another one of the same arguments when its process has died.
+    """An actor with one worker or several. Ray makes another one of the same arguments when its process has died.
 
     Args:
-        keys: The contents of the files of its keys, by name.
+        processes: What it serves; several workers, or those that share memory, are processes of their own.
     """
 
-    def __init__(
-        self,
-        factory: Any,
-        has_gpu: bool,
-        model: str,
-        version: int,
-        address: str,
-        heartbeat_s: float,
-        keys: dict[str, str],
-    ) -> None:
-        device = "cuda:0" if has_gpu else None
-        function = factory(device=device) if takes_device(factory) else factory()
-        with tempfile.TemporaryDirectory(prefix="pytriton-keys-") as folder:
-            for name, content in keys.items():
-                file = Path(folder, name)
-                file.touch(mode=0o600)
-                file.write_text(content)
-            key, server_key = Path(folder, WORKER + SECRET), Path(folder, SERVER + PUBLIC)
-            options = WorkerOptions(address, key, server_key, heartbeat_s=heartbeat_s)
-            self._worker = RemoteWorker(model, function, options, version, device)
+    def __init__(self, processes: Processes, model: str, version: int, options: WorkerOptions) -> None:
+        self._worker: RemoteWorker | RemoteProcesses
+        first, *others = processes.resources()
+        if others or processes.share:
+            self._worker = RemoteProcesses(model, processes, options, version)
+            self._worker.start()
+        else:
+            arguments = {"device": first.device_in_worker} if processes.takes_device() else {}
+            self._worker = RemoteWorker(model, processes.factory(**arguments), options, version, first.device)
         self._thread = keep_running(self._worker.run, "pytriton-remote-worker")
 
     def is_ready(self) -> bool:
@@ -75,7 +66,7 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
     """Starts and ends the actors of a model.
 
     Args:
-        factory: Makes the inference callable.
+        processes: Of each actor.
         count: Number of actors.
         address: At which they reach this process; None is this node's, as Ray knows it.
         requirements: Of each actor, as Ray's options; None is Ray's default.
@@ -86,7 +77,7 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
 
     def __init__(
         self,
-        factory: Callable[..., Any],
+        processes: Processes,
         count: int,
         address: str | None,
         requirements: Mapping[str, Any],
@@ -96,7 +87,8 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
         self._ray = import_module("ray")
         if not self._ray.is_initialized():
             self._connect()
-        self._factory, self._count = factory, count
+        self._processes, self._count = replace(processes, stop_timeout_s=LEAVE_TIMEOUT_S), count
+        self._per_actor = len(processes.resources())
         self._requirements = {name: value for name, value in requirements.items() if value is not None}
         self._folder = tempfile.TemporaryDirectory(prefix="pytriton-keys-")
         self._actors: list[Any] = []
@@ -106,13 +98,13 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
         make_keys(keys, SERVER)
         public, _ = make_keys(keys, WORKER)
         (keys / "allowed" / public.name).write_text(public.read_text())
-        self._keys = {name: (keys / name).read_text() for name in (WORKER + SECRET, SERVER + PUBLIC)}
+        self._keys = WorkerKeys.load(keys / (WORKER + SECRET), keys / (SERVER + PUBLIC))
         host = address or self._ray.util.get_node_ip_address()
         options = WorkerListener(
             f"tcp://{host}:0",
             key=keys / (SERVER + SECRET),
             worker_keys=keys / "allowed",
-            min_workers=count,
+            min_workers=count * self._per_actor,
             **limits,
         )
         super().__init__(options, model)
@@ -139,13 +131,10 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
         config = self.model.config
         for _ in range(count):
             made = actor.remote(
-                self._factory,
-                bool(self._requirements.get("num_gpus")),
+                self._processes,
                 config.model_name,
                 config.model_version,
-                self._address,
-                self._options.heartbeat_s,
-                self._keys,
+                WorkerOptions(self._address, self._keys, heartbeat_s=self._options.heartbeat_s),
             )
             self._actors.append(made)
             self._made.append(made.is_ready.remote())
@@ -170,7 +159,7 @@ class RayWorkerPool(RemoteWorkerPool, ScalablePool):
         if count > before:
             self._add(count - before)
             try:
-                self._wait_for_workers(count)
+                self._wait_for_workers(count * self._per_actor)
             except BaseException:
                 self._remove(before)
                 raise

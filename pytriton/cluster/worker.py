@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -25,6 +24,7 @@ from pytriton.logs import get_logger
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.pool import ServedCallable, ServedModel
+from pytriton.pool.worker_main import close_callable
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.restarts import Backoff
 from pytriton.signature.served import served_form
@@ -55,24 +55,20 @@ class WorkerOptions:
 
     Args:
         connect: Address of the server's side, as ``RemoteWorkers.listen`` there.
-        key: File with this worker's secret key.
-        server_key: File with the public key of the server's side.
+        keys: Of this worker, and of the server's side.
         credits: How many batches to take at a time; None is 2 for a plain function, of which it works on one, and the
             model's ``max_batches_in_flight`` for coroutine functions and decoupled models.
         heartbeat_s: The server's side is lost if it is silent for three times as long.
     """
 
     connect: str
-    key: Path | None = None
-    server_key: Path | None = None
+    keys: WorkerKeys | None = None
     credits: int | None = None
     heartbeat_s: float = field(default=2.0)
 
     def __post_init__(self) -> None:
         check_address("connect", self.connect)
-        if (self.key is None) != (self.server_key is None):
-            raise PyTritonWorkerError("give both the key of this worker and that of the server, or neither")
-        if self.key is None and not is_local(self.connect):
+        if self.keys is None and not is_local(self.connect):
             raise PyTritonWorkerError(f"{self.connect} is another machine: give the keys of this worker and the server")
 
 
@@ -82,9 +78,6 @@ class RemoteWorker:
     Args:
         model_version: Its version; None is any.
         device: That the callable uses, for the server's side to show.
-
-    Raises:
-        PyTritonBadParameterError: There is no key in a file.
     """
 
     def __init__(
@@ -106,9 +99,6 @@ class RemoteWorker:
         self._leaving = threading.Event()
         self._served: tuple[dict[str, Any], ServedCallable] | None = None
         self._calls: WorkerCalls | None = None
-        self._keys: WorkerKeys | None = None
-        if options.key is not None and options.server_key is not None:
-            self._keys = WorkerKeys.load(options.key, options.server_key)
         self._observation = WorkerObservation(None, lambda: None, self._report)
 
     def leave(self) -> None:
@@ -174,6 +164,7 @@ class RemoteWorker:
                 self._served[1].executor.close()
             if self._calls is not None:
                 self._calls.close()
+            close_callable(self._function)
 
     def _join(self, channel: RemoteChannel) -> ServedCallable | None:
         """Join; None if nobody answers yet."""
@@ -203,8 +194,8 @@ class RemoteWorker:
         return served
 
     def _secure(self, connection: zmq.Socket[bytes]) -> None:
-        if self._keys is not None:
-            self._keys.secure(connection)
+        if self._options.keys is not None:
+            self._options.keys.secure(connection)
 
     def _observe(self) -> None:
         self._observation.reports_batches = True
@@ -261,23 +252,23 @@ def _trace(trace_config: Sequence[str] | None) -> None:
             LOGGER.warning("requests have no spans of this worker: %s", error)
 
 
-def run_workers(workers: list[RemoteWorker], on_failure: Callable[[], None]) -> list[BaseException]:
+def run_workers(runs: Sequence[Callable[[], None]], on_failure: Callable[[], None]) -> list[BaseException]:
     """Run workers, each in a thread, until all have ended; returns why some failed.
 
     Args:
-        workers: For different models.
+        runs: The methods of workers for different models.
         on_failure: Called when one has failed; the others go on unless it says so.
     """
     failures: list[BaseException] = []
 
-    def run(worker: RemoteWorker) -> None:
+    def run_one(run: Callable[[], None]) -> None:
         try:
-            worker.run()
+            run()
         except BaseException as error:
             failures.append(error)
             on_failure()
 
-    threads = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in workers]
+    threads = [threading.Thread(target=run_one, args=(run,), daemon=True) for run in runs]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -11,8 +11,9 @@ from pytriton.cluster.options import WorkerListener
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.model_config import ModelConfig
-from pytriton.options import check, integer, option
+from pytriton.options import FLAG, check, integer, option
 from pytriton.pool.pool import ServedModel, WorkerPool, Workers
+from pytriton.pool.processes import MAX_WORKERS, Processes
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
 
@@ -75,7 +76,7 @@ class RemoteWorkers(WorkerListener, Workers):
 
 @dataclass(frozen=True)
 class RayWorkers(Workers):
-    """Workers for a model as actors of Ray, which places them on its nodes and restarts them.
+    """Workers for a model in actors of Ray, which places them on its nodes and restarts them.
 
     The actors connect to this process, which is a driver or an actor of the same cluster, over ZeroMQ with keys made
     for this model. Needs Ray (``pip install 'pytriton[ray]'``); ``ray.init()`` is called if the program has not.
@@ -84,6 +85,9 @@ class RayWorkers(Workers):
         factory: Makes the inference callable, in each actor; sent as Ray sends functions. A parameter ``device``
             receives ``"cuda:0"`` with ``num_gpus``, as the actor sees its own GPU alone.
         count: Number of actors; ``Triton.scale`` and ``Autoscaler`` change it.
+        workers_per_actor: Worker processes in each actor, for which its resources are.
+        share: Whether the workers of an actor share the memory of what ``factory`` loads, as those of
+            :class:`Processes` do. To have one copy on each node, make one actor on each.
         num_cpus: Of each actor; None is Ray's default.
         num_gpus: Of each actor; may be a fraction.
         resources: Custom resources of each actor.
@@ -95,14 +99,16 @@ class RayWorkers(Workers):
         heartbeat_s: As for :class:`RemoteWorkers`.
 
     Raises:
-        PyTritonValidationError: ``factory`` cannot be called.
-        PyTritonBadParameterError: ``count`` is not a positive integer.
+        PyTritonValidationError: ``factory`` cannot be called, or takes a device although workers share memory.
+        PyTritonBadParameterError: ``count`` or ``workers_per_actor`` is not a positive integer.
         ImportError: Ray or pyzmq is not installed.
     """
 
     factory: Callable[..., Any]
     _: KW_ONLY
     count: int = option(1, integer())
+    workers_per_actor: int = option(1, integer(1, MAX_WORKERS))
+    share: bool = option(False, FLAG)
     num_cpus: float | None = None
     num_gpus: float | None = None
     resources: Mapping[str, float] | None = None
@@ -114,11 +120,20 @@ class RayWorkers(Workers):
     heartbeat_s: float = 2.0
 
     def __post_init__(self) -> None:
-        if not callable(self.factory):
-            raise PyTritonValidationError(f"factory is {self.factory!r}; give what returns the inference callable")
         check(self)
+        self.processes()
         if find_spec("zmq") is None or find_spec("ray") is None:
             raise ImportError("RayWorkers need Ray and pyzmq; run pip install 'pytriton[ray]'")
+
+    def processes(self) -> Processes:
+        """The workers of one actor."""
+        return Processes(
+            self.factory,
+            count=self.workers_per_actor,
+            devices=["cuda:0"] if self.num_gpus else None,
+            share=self.share,
+            start_timeout_s=self.start_timeout_s,
+        )
 
     @override
     def instance_count(self) -> int:
@@ -144,4 +159,4 @@ class RayWorkers(Workers):
             "idempotent": self.idempotent,
             "heartbeat_s": self.heartbeat_s,
         }
-        return RayWorkerPool(self.factory, self.count, self.address, requirements, limits, model)
+        return RayWorkerPool(self.processes(), self.count, self.address, requirements, limits, model)

@@ -13,7 +13,8 @@
                         └── worker_main.py              in that process: Instance ══ its proxy
 
 ``Workers`` (pool.py) is what a pool is made of; another kind of it, with its pool, needs no change elsewhere. Those of
-:mod:`pytriton.cluster` are such kinds.
+:mod:`pytriton.cluster` are such kinds; ``WorkerSupervisor`` and ``Templates`` (worker_supervisor.py) start and fork
+their processes, too.
 
 A worker process holds the socket of its instance. Batches do not pass through the process that started it.
 """

@@ -8,16 +8,18 @@ from concurrent.futures import Future
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.introspection import override
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.tensor import name_tensors
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.messages import dumps
+from pytriton.pool.messages import ProcessSpec, dumps
+from pytriton.pool.pipes import MessagePipe
 from pytriton.pool.pool import Workers
-from pytriton.pool.resources import WorkerResources
 from pytriton.signature.derive import Derived, declared, derive
 from pytriton.signature.examples import Example, examples_in
 from pytriton.wire.control import DERIVED, REFUSED
@@ -27,31 +29,24 @@ from pytriton.worker.results import Results
 __all__ = ["Inspection", "tensors_of"]
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """The task of a worker process that derives a model's tensors and ends.
+@dataclass(frozen=True, kw_only=True)
+class Inspection(ProcessSpec):
+    """The task of a worker process that derives a model's tensors, reports them and ends.
 
     Attributes:
-        takes_device: Whether the factory has a parameter ``device``.
         examples: Of requests.
-        log_levels: Of the launching process's loggers, by name.
     """
 
-    factory: Callable[..., Any]
-    takes_device: bool
-    resources: WorkerResources
     config: ModelConfig
     examples: Sequence[Example]
-    log_levels: dict[str, int]
-    trace_config: Sequence[str] | None = None
 
-    def report(self) -> tuple[bytes, Any]:
-        """The report for the launching process; raises the exceptions of the factory."""
-        function = self.factory(device=self.resources.device_in_worker) if self.takes_device else self.factory()
+    @override
+    def start(self, pipe: MessagePipe, descriptors: Sequence[int]) -> Callable[[], None]:
+        function = self.call_factory()
         try:
-            return DERIVED, dumps(derive(function, self.config, self.examples, call_example))
+            return partial(pipe.send, DERIVED, dumps(derive(function, self.config, self.examples, call_example)))
         except PyTritonValidationError as error:
-            return REFUSED, str(error)
+            return partial(pipe.send, REFUSED, str(error))
 
 
 def tensors_of(

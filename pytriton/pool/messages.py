@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import unwrap
@@ -13,59 +14,61 @@ from typing import Any
 import cloudpickle
 import wrapt
 
-from pytriton.composition.connector import Connector
 from pytriton.decorators.signatures import wrapper_of
-from pytriton.exceptions import PyTritonWorkerError
-from pytriton.model_config import Recording
-from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
+from pytriton.pool.pipes import MessagePipe
 from pytriton.pool.resources import WorkerResources
-from pytriton.worker.inference import Options
 
-__all__ = ["WorkerSpec", "dumps", "pickled"]
+__all__ = ["ProcessSpec", "dumps", "pickled"]
 
 
-@dataclass(frozen=True)
-class WorkerSpec:
-    """The data that a worker needs to start.
+@dataclass(frozen=True, kw_only=True)
+class ProcessSpec(ABC):
+    """The data that a process which calls a factory needs to start.
 
     Attributes:
+        name: For the log, and for ``ps``.
         takes_device: Whether the factory has a parameter ``device``.
-        path: Of the instance's socket, on which the launching process listens.
-        trace_config: Given if the worker exports traces.
-        max_requests: The worker reports when it has been sent this many; None is never.
-        instances: How many model instances it has; their sockets have numbers that follow each other.
+        index: Of the worker among those of its model on this host, from 0.
+        trace_config: Given if the process exports traces.
         log_levels: Of the launching process's loggers, by name.
-        connector: Connects the callable to the server; None if that has no address.
-        recording: What is recorded from the start, but warm-ups.
     """
 
     name: str
     factory: Callable[..., Any]
     takes_device: bool
     resources: WorkerResources
-    path: str
-    config: TritonModelConfig
-    options: Options
-    trace_config: Sequence[str] | None
-    max_requests: int | None
+    index: int = 0
+    trace_config: Sequence[str] | None = None
     log_levels: dict[str, int] = field(default_factory=dict)
-    connector: Connector | None = None
-    recording: Recording | None = None
-    instances: int = 1
-
-    @property
-    def index(self) -> int:
-        """Of the worker among those of its model, from 0."""
-        return int(self.path.rpartition(".")[2]) // self.instances
-
-    def paths(self) -> list[str]:
-        """Of the sockets of all its instances."""
-        prefix, _, first = self.path.rpartition(".")
-        return [self.path, *(f"{prefix}.{int(first) + number}" for number in range(1, self.instances))]
 
     def call_factory(self) -> Any:
         """Returns the inference callable."""
         return self.factory(device=self.resources.device_in_worker) if self.takes_device else self.factory()
+
+    def inference_callable(self) -> Any:
+        """What the factory makes, as it is served.
+
+        Raises:
+            BaseException: Whatever the factory raises.
+            PyTritonValidationError: The factory returned an object that cannot be called, or not as the model does.
+        """
+        function = self.call_factory()
+        if not callable(function):
+            raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
+        return function
+
+    @abstractmethod
+    def start(self, pipe: MessagePipe, descriptors: Sequence[int]) -> Callable[[], None]:
+        """In the process: make what it serves. Raises as :meth:`inference_callable`.
+
+        Args:
+            pipe: To the launching process.
+            descriptors: That the process has inherited.
+
+        Returns:
+            Serves to the end.
+        """
 
 
 def dumps(value: Any) -> bytes:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -19,15 +17,17 @@ from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
 from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
 from pytriton.pool.inspection import Inspection
-from pytriton.pool.messages import WorkerSpec, pickled
+from pytriton.pool.messages import pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import Infer, ScalablePool, ServedModel, WorkerPool, Workers, WorkerStatus
 from pytriton.pool.process import ChildProcess, Program
 from pytriton.pool.process_supervisor import ProcessSupervisor
-from pytriton.pool.resources import WorkerResources, all_gpus, takes_device
+from pytriton.pool.resources import WorkerResources, all_gpus, check_shared, takes_device
 from pytriton.pool.scaling import IdleWorkers, ScaledWorkers
-from pytriton.pool.supervisor import PROGRAM, Supervisor
+from pytriton.pool.supervisor import Supervisor
 from pytriton.pool.template import Template
+from pytriton.pool.worker_main import WorkerSpec
+from pytriton.pool.worker_supervisor import PROGRAM, Templates
 from pytriton.restarts import RestartPolicy
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import Example
@@ -105,11 +105,8 @@ class Processes(Workers):
                 f'devices are {self.devices!r}; give a list such as ["cuda:0", "cuda:1"], or "auto"'
             )
         check(self)
-        if self.share and self.takes_device():
-            raise PyTritonValidationError(
-                f"factory {self.factory!r} has a parameter device, but with share=True it is called once for all "
-                "workers; choose the device in the callable's method after_fork(worker)"
-            )
+        if self.share:
+            check_shared(self.factory)
         if not self.keep_template and not self.share:
             raise PyTritonValidationError(
                 "keep_template is False, but without share=True there is no template; leave keep_template out"
@@ -142,6 +139,14 @@ class Processes(Workers):
         """Whether the factory has a parameter ``device``."""
         return takes_device(self.factory)
 
+    def restarts(self) -> RestartPolicy:
+        """When a process that has died is started again."""
+        return RestartPolicy(self.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
+
+    def limits(self) -> dict[str, float]:
+        """The longest start and end of a process, as supervisors take them."""
+        return {"start_timeout_s": self.start_timeout_s, "stop_timeout_s": self.stop_timeout_s}
+
     @override
     def instance_count(self) -> int:
         return len(self.resources()) * self.instances_per_worker
@@ -150,21 +155,26 @@ class Processes(Workers):
     def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
         check_factory(self.factory)
         resources = self.resources()[0]
-        spec = Inspection(self.factory, self.takes_device(), resources, config, examples, log_levels())
+        spec = Inspection(
+            name="inspection",
+            factory=self.factory,
+            takes_device=self.takes_device(),
+            resources=resources,
+            log_levels=log_levels(),
+            config=config,
+            examples=examples,
+        )
         failure = ""
-        with socket.socket(socket.AF_UNIX) as unused:  # no proxy connects
-            descriptors = (unused.fileno(),)
-            launch = Program(PROGRAM, resources.environment())
-            process = ChildProcess("inspection", launch, pickled(spec), descriptors)
-            for report, value in process.reports(self.start_timeout_s):
-                if report == DERIVED:
-                    process.wait()
-                    return cast(Derived, pickle.loads(value))
-                if report == REFUSED:
-                    process.wait()
-                    raise PyTritonValidationError(value)
-                failure = value
-            ended = process.wait()
+        process = ChildProcess(spec.name, Program(PROGRAM, resources.environment()), pickled(spec))
+        for report, value in process.reports(self.start_timeout_s):
+            if report == DERIVED:
+                process.wait()
+                return cast(Derived, pickle.loads(value))
+            if report == REFUSED:
+                process.wait()
+                raise PyTritonValidationError(value)
+            failure = value
+        ended = process.wait()
         raise PyTritonWorkerError(
             f"inputs and outputs cannot be derived: {failure or f'the worker ended with {ended}'}"
         )
@@ -199,7 +209,10 @@ class ProcessWorkerPool(ScalablePool):
         self._all_workers = ScaledWorkers(model.config.model_name, processes.start_timeout_s)
         self._idle_workers = IdleWorkers(self._all_workers, model.config)
         self.workers: list[Supervisor] = self._all_workers.serving
-        self._templates: list[Template] = []  # the last one forks; there are two during a rebind
+        self._templates = Templates(
+            lambda spec: Template(self._title(), spec, processes.restarts(), **processes.limits()),
+            processes.start_timeout_s,
+        )
 
     @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
@@ -208,18 +221,17 @@ class ProcessWorkerPool(ScalablePool):
         def supervise(index: int, resources: WorkerResources) -> Supervisor:
             return Supervisor(
                 self._spec(index, resources, f"{sockets}.{index * processes.instances_per_worker}"),
-                self._restarts(),
+                processes.restarts(),
                 self.model.observation,
                 on_disconnect,
                 on_unrecoverable,
                 self._end_templates,
-                self._templates[-1] if self._templates else None,
-                start_timeout_s=processes.start_timeout_s,
-                stop_timeout_s=processes.stop_timeout_s,
+                self._templates.newest,
+                **processes.limits(),
             )
 
         if processes.share:
-            self._make_template(processes)
+            self._templates.start(self._template_spec(processes.factory))
         self._all_workers.supervise = supervise
         self._all_workers.start(processes.resources())
         if processes.minimum is not None:
@@ -229,27 +241,8 @@ class ProcessWorkerPool(ScalablePool):
     def _end_templates(self) -> None:
         """End the template, unless it is to stay, or is needed."""
         if not self.processes.keep_template and all(each.is_at_zero() for each in self._all_workers):
-            for template in [*self._templates]:
+            for template in self._templates:
                 template.end_idle()
-
-    def _restarts(self) -> RestartPolicy:
-        return RestartPolicy(self.processes.max_restarts, FIRST_BACKOFF_S, MAX_BACKOFF_S)
-
-    def _make_template(self, processes: Processes) -> Template:
-        """Start a template, from which workers are forked from now on, and wait until it is ready.
-
-        Raises:
-            PyTritonWorkerError: The factory failed, or workers cannot be forked from its process; the template stays.
-        """
-        resources = replace(self.processes.resources()[0], device=None)
-        spec = replace(self._spec(0, resources, ""), factory=processes.factory)
-        limits = {"start_timeout_s": processes.start_timeout_s, "stop_timeout_s": processes.stop_timeout_s}
-        template = Template(self._title(), spec, self._restarts(), **limits)
-        self._templates.append(template)
-        if self._all_workers.is_interrupted:
-            template.interrupt()
-        template.wait_ready(time.monotonic() + processes.start_timeout_s)
-        return template
 
     @property
     @override
@@ -311,12 +304,18 @@ class ProcessWorkerPool(ScalablePool):
         config = self.model.config
         return config.model_name if config.model_version == 1 else f"{config.model_name}-v{config.model_version}"
 
+    def _template_spec(self, factory: Callable[..., Any]) -> WorkerSpec:
+        """Raises PyTritonValidationError if the factory is not for a template."""
+        processes = replace(self.processes, factory=factory)
+        return replace(self._spec(0, processes.resources()[0], ""), factory=factory)
+
     def _spec(self, index: int, resources: WorkerResources, path: str) -> WorkerSpec:
         return WorkerSpec(
             name=f"{self._title()}-{index}",
             factory=self.processes.factory,
             takes_device=self.processes.takes_device(),
             resources=resources,
+            index=index,
             path=path,
             config=self.model.config,
             options=self.model.options,
@@ -341,8 +340,8 @@ class ProcessWorkerPool(ScalablePool):
             )
         check_factory(infer.factory)
         with self._idle_workers.replacing:
-            if self._templates:
-                self._rebind_template(infer)
+            if self._templates.newest:
+                self._templates.replace(self._template_spec(infer.factory), self._all_workers)
             else:
                 self._rebind_workers(infer)
         self.processes = replace(self.processes, factory=infer.factory)
@@ -358,34 +357,10 @@ class ProcessWorkerPool(ScalablePool):
                 supervisor.rebind(self.processes.factory, self.processes.takes_device())
             raise
 
-    def _rebind_template(self, infer: Processes) -> None:
-        """Make another template, and have it fork one worker after the other again, while the others serve."""
-        before = self._templates[-1]
-        try:
-            template = self._make_template(replace(self.processes, factory=infer.factory))
-            if template.is_async != before.is_async:
-                raise PyTritonWorkerError(
-                    "a coroutine function cannot take the place of a plain one, nor the other way round"
-                )
-            for supervisor in self._all_workers:
-                supervisor.fork_from(template)
-        except PyTritonWorkerError:
-            for supervisor in self._all_workers:
-                supervisor.fork_from(before, wait=False)
-            self._end_template(self._templates[-1])
-            raise
-        self._end_template(before)
-
-    def _end_template(self, template: Template) -> None:
-        template.stop()
-        template.join()
-        self._templates.remove(template)
-
     @override
     def interrupt(self) -> None:
         self._all_workers.interrupt()
-        for template in [*self._templates]:
-            template.interrupt()
+        self._templates.interrupt()
 
     @override
     def stop(self) -> None:

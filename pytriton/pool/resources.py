@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.introspection import signature_of
 
-__all__ = ["THREAD_COUNTS", "WorkerResources", "all_gpus", "memory_of", "takes_device"]
+__all__ = ["THREAD_COUNTS", "WorkerResources", "all_gpus", "check_shared", "memory_of", "takes_device"]
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")  # has one folder per GPU
@@ -63,6 +64,15 @@ def takes_device(factory: Callable[..., Any]) -> bool:
         return "device" in signature_of(factory).parameters
     except ValueError:  # some built-in functions have no signature
         return False
+
+
+def check_shared(factory: Callable[..., Any]) -> None:
+    """Raise PyTritonValidationError if a factory cannot be called once for all workers."""
+    if takes_device(factory):
+        raise PyTritonValidationError(
+            f"factory {factory!r} has a parameter device, but with share=True it is called once for all workers; "
+            "choose the device in the callable's method after_fork(worker)"
+        )
 
 
 def all_gpus(environment: Mapping[str, str] = os.environ, driver: Path = NVIDIA_DRIVER) -> list[str]:

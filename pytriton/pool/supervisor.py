@@ -1,4 +1,4 @@
-"""Keeps one worker running: starts its process, restarts it when it has died, replaces it, ends it while it is idle."""
+"""Keeps one worker running whose proxy is on this machine, and ends it while it is idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pytriton import forks
@@ -19,12 +18,13 @@ from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.pool.batch_reports import BatchCounter
 from pytriton.pool.held_connections import HeldConnections
-from pytriton.pool.messages import WorkerSpec, pickled
-from pytriton.pool.pipes import log_levels
+from pytriton.pool.messages import pickled
 from pytriton.pool.pool import WorkerStatus
-from pytriton.pool.process import ChildProcess, Launch, Program
-from pytriton.pool.process_supervisor import ANSWER_TIMEOUT_S, ProcessSupervisor
+from pytriton.pool.process import ChildProcess
+from pytriton.pool.process_supervisor import ANSWER_TIMEOUT_S
 from pytriton.pool.template import Template
+from pytriton.pool.worker_main import WorkerSpec
+from pytriton.pool.worker_supervisor import WorkerSupervisor
 from pytriton.restarts import RestartPolicy
 from pytriton.wire.control import (
     CONNECTED,
@@ -50,14 +50,13 @@ __all__ = ["Supervisor"]
 
 LOGGER = get_logger("pytriton.workers")
 
-PROGRAM = "pytriton.pool.worker_main"
 NOBODY = -1  # asks a question whose answer does not matter
 RECORD_TIMEOUT_S = 2.0  # to begin, or to send what is left
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
-class Supervisor(ProcessSupervisor):
-    """Runs the worker of one instance in one process after the other. It is the :class:`Worker` of its pool.
+class Supervisor(WorkerSupervisor[WorkerSpec]):
+    """Runs a worker whose proxy is on this machine. It is the :class:`Worker` of its pool.
 
     This process owns the socket that the proxy connects to, and each worker process inherits it. So a proxy that
     connects while there is no process waits in the kernel's queue for the next one, or for the end of this process.
@@ -65,13 +64,11 @@ class Supervisor(ProcessSupervisor):
     batch comes, and hands the connection over to that.
 
     Args:
-        restarts: When a process that has died is started again.
         on_disconnect: Called when a proxy has disconnected.
         on_unrecoverable: Called when the callable asks to stop the server.
         on_zero: Called when the process of an idle worker has ended.
-        template: Forks the processes; None: each calls the factory itself.
-        start_timeout_s: Longest time until the callable is made and warmed up.
-        stop_timeout_s: Longest time for a process to end before it is killed.
+
+    Others are those of :class:`WorkerSupervisor`.
 
     Attributes:
         was_dismissed: Whether the server closed the last proxy that disconnected; False if that proxy died.
@@ -86,22 +83,10 @@ class Supervisor(ProcessSupervisor):
         on_unrecoverable: Callable[[], None],
         on_zero: Callable[[], None] = lambda: None,
         template: Template | None = None,
-        *,
-        start_timeout_s: float,
-        stop_timeout_s: float,
+        **limits: float,
     ) -> None:
-        super().__init__(
-            spec.name,
-            f"worker {spec.name}",
-            "process",
-            restarts,
-            start_timeout_s=start_timeout_s,
-            stop_timeout_s=stop_timeout_s,
-        )
+        super().__init__(spec, restarts, template, **limits)
         self.was_dismissed = False
-        self._spec = spec
-        self._template = self._forked_from = template  # of the next process, and of the last one
-        self._died_from: Template | None = None  # of the last process that has died
         self._observation = observation
         self._batches = BatchCounter(observation, spec.config)
         self._on_disconnect = on_disconnect
@@ -135,16 +120,7 @@ class Supervisor(ProcessSupervisor):
 
     @override
     def status(self) -> WorkerStatus:
-        return replace(super().status(), device=self._spec.resources.device or "", instances=self._spec.instances)
-
-    def restart(self) -> None:
-        """Replace the process by a new one when it has answered its batches. Does not wait for that. Thread-safe."""
-        with self._changed:
-            process = self._process
-            if process is None or self._ready_since is None or self._is_leaving:
-                return
-            self._is_leaving = True
-        process.send(DRAIN)
+        return replace(super().status(), instances=self._spec.instances)
 
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
@@ -168,11 +144,6 @@ class Supervisor(ProcessSupervisor):
         with self._changed:
             self._changed.wait_for(lambda: self._stopped.is_set() or not self.is_connected(), timeout_s)
             return not self.is_connected()
-
-    @property
-    def index(self) -> int:
-        """Of the worker among those of its model, from 0."""
-        return self._spec.index
 
     def has_left(self) -> bool:
         """Whether the server has closed the proxy, or the worker has ended for good."""
@@ -218,50 +189,19 @@ class Supervisor(ProcessSupervisor):
             reason = answer or "it did not answer"
             raise PyTritonWorkerError(f"worker {spec.name} could not replace its callable: {reason}")
 
-    def fork_from(self, template: Template, wait: bool = True) -> None:
-        """Replace the process, when it has answered its batches, by one that another template forks.
-
-        Args:
-            template: Forks the processes that follow.
-            wait: Until the new process is ready.
-
-        Raises:
-            PyTritonWorkerError: The new process could not be started, or was not ready in time.
-        """
-        deadline = time.monotonic() + self._start_timeout_s
-        self._template, self._died_from = template, None
-        if wait:
-            self.want()
-
-        def is_settled() -> bool:
-            return self._ready_since is not None and not self._is_leaving
-
-        def has_failed() -> bool:
-            return self._died_from is template
-
-        while self._wait_for(lambda: is_settled() or has_failed(), deadline if wait else 0.0) and not has_failed():
-            if self._forked_from is template:
-                return
-            self.restart()
-        if wait and self.is_alive():
-            reason = self._last_exit if has_failed() else "it took too long"
-            raise PyTritonWorkerError(f"{self._title} could not be forked again: {reason}")
-
     @override
     def stop(self) -> None:
         super().stop()
         self._held.wake()
-        if self._template is not None:
-            self._template.wake()
-
-    @override
-    def start_s(self) -> float:
-        return super().start_s() + (0.0 if self._template is None else self._template.start_s())
 
     @override
     def want(self) -> None:
         super().want()
         self._held.wake()
+
+    @override
+    def _drain(self, process: ChildProcess) -> None:
+        process.send(DRAIN)
 
     @override
     def _let_go(self, process: ChildProcess) -> None:
@@ -285,17 +225,10 @@ class Supervisor(ProcessSupervisor):
 
     @override
     def _start(self) -> ChildProcess:
-        template, descriptors = self._template, (self._listener.fileno(),)
         recording = self._observation.recording(self._spec.config)
         self._is_recording = recording is not None
-        spec = replace(self._spec, log_levels=log_levels(), recording=recording)
-        launch: Launch = Program(PROGRAM, self._spec.resources.environment())
-        if template is not None:
-            launch = partial(template.fork, is_cancelled=self._stopped.is_set)
-            spec = replace(spec, factory=object, takes_device=False)  # the template has called it
-        self._forked_from = template
         self._held.begin_start(self.start_s())
-        return ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
+        return self._launch(replace(self._spec, recording=recording), [self._listener.fileno()])
 
     @override
     def _forget_process(self) -> bool:
@@ -305,11 +238,6 @@ class Supervisor(ProcessSupervisor):
             is_leaving = super()._forget_process()
         self._batches.cancel_all()
         return is_leaving
-
-    @override
-    def _note_exit(self, how: str) -> None:
-        self._died_from = self._forked_from
-        super()._note_exit(how)
 
     @override
     def _release(self) -> None:

@@ -14,7 +14,7 @@ from typing import IO, Any
 from pytriton import forks
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.introspection import override
-from pytriton.pool.messages import WorkerSpec, pickled
+from pytriton.pool.messages import ProcessSpec, pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.process import ChildProcess, Program
 from pytriton.pool.process_supervisor import ANSWER_TIMEOUT_S, ProcessSupervisor
@@ -93,7 +93,7 @@ class Template(ProcessSupervisor):
     """
 
     def __init__(
-        self, name: str, spec: WorkerSpec, restarts: RestartPolicy, *, start_timeout_s: float, stop_timeout_s: float
+        self, name: str, spec: ProcessSpec, restarts: RestartPolicy, *, start_timeout_s: float, stop_timeout_s: float
     ) -> None:
         super().__init__(
             f"{name}-template",

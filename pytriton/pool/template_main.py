@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytriton.pool.forkable import why_not_forkable
-from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.messages import ProcessSpec
 from pytriton.pool.pipes import MessagePipe, run_child
 from pytriton.pool.template import ForkedWorker
-from pytriton.pool.worker_main import inference_callable, prepare, serve_worker
+from pytriton.pool.worker_main import prepare, serve_worker
 from pytriton.signals import IGNORED, ignored_signals, reset_inherited_signals
 from pytriton.wire.control import FAILED, READY
 from pytriton.worker.results import is_async
 
 __all__ = ["main"]
 
-DESCRIPTORS = 5  # of spec, pipe, output, exit status, and the socket that the proxy connects to
+DESCRIPTORS = 5  # of spec, pipe, output, exit status, and the one that a worker inherits at most
 
 
 def main(spec: int, pipe: int, parent: int, lifeline: int) -> None:
@@ -51,10 +51,10 @@ def main(spec: int, pipe: int, parent: int, lifeline: int) -> None:
 def _run(file: IO[bytes], pipe: MessagePipe, lifeline: int) -> Callable[[], None] | None:
     """Run the template to its end; returns None then, and in each process that it forks what runs the worker."""
     try:
-        spec: WorkerSpec = replace(pickle.load(file), trace_config=None)  # tracing starts a thread, in each worker
+        spec: ProcessSpec = replace(pickle.load(file), trace_config=None)  # tracing starts a thread, in each worker
         handler = prepare(spec, pipe)
         made = spec.call_factory()
-        inference = inference_callable(replace(spec, factory=lambda: made, takes_device=False))
+        inference = replace(spec, factory=lambda: made, takes_device=False).inference_callable()
         reason = why_not_forkable(_fork)
     except BaseException:
         pipe.send(FAILED, traceback.format_exc())
@@ -168,7 +168,7 @@ class _Forks:
 
 
 def _run_worker(descriptors: list[int], made: Any, lifeline: int) -> None:
-    spec, pipe, output, listener = descriptors
+    spec, pipe, output, *inherited = descriptors
     _die_with(lifeline)
     os.setsid()
     for stream in (1, 2):
@@ -177,7 +177,7 @@ def _run_worker(descriptors: list[int], made: Any, lifeline: int) -> None:
     atexit._clear()  # what the factory has registered is for the end of the template, such as removing its files
     with ignored_signals(), open(spec, "rb") as file:
         reset_inherited_signals()
-        serve_worker(file, MessagePipe(Connection(pipe)), listener, partial(_with_callable, made))
+        serve_worker(file, MessagePipe(Connection(pipe)), inherited, partial(_with_callable, made))
     atexit._run_exitfuncs()
     _flush()
     os._exit(0)  # as objects of the template must not be finalized
@@ -196,7 +196,7 @@ def _die_with(lifeline: int) -> None:
         os._exit(1)
 
 
-def _with_callable(made: Any, spec: WorkerSpec) -> WorkerSpec:
+def _with_callable(made: Any, spec: ProcessSpec) -> ProcessSpec:
     """The spec of a forked worker, with what the template's factory has made."""
 
     def adopt() -> Any:

@@ -9,18 +9,22 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any
 
+from pytriton.composition.connector import Connector
 from pytriton.composition.injection import with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.introspection import override
 from pytriton.logs import get_logger
+from pytriton.model_config import Recording
+from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import WorkerObservation
-from pytriton.pool.inspection import Inspection
-from pytriton.pool.messages import WorkerSpec
+from pytriton.pool.messages import ProcessSpec
 from pytriton.pool.pipes import MessagePipe, log_through, run_child
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
@@ -46,42 +50,40 @@ from pytriton.wire.control import (
     UNRECOVERABLE,
 )
 from pytriton.worker.context import TritonContext, attach
+from pytriton.worker.inference import Options
 from pytriton.worker.instance import Instance
 from pytriton.worker.interfaces import Channel, Executor
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 
-__all__ = ["WorkerRunner", "inference_callable", "main", "prepare", "serve_worker"]
+__all__ = ["WorkerRunner", "WorkerSpec", "close_callable", "main", "prepare", "serve_worker"]
 
 LOGGER = get_logger("pytriton.worker")
 
 
-def main(spec: int, pipe: int, parent: int, listener: int) -> None:
-    """Run a worker to its end; ``listener`` is the socket that the instance's proxy connects to."""
-    run_child(lambda file, pipe: serve_worker(file, pipe, listener), spec, pipe, parent, [listener])
+def main(spec: int, pipe: int, parent: int, *descriptors: int) -> None:
+    """Run a worker to its end."""
+    run_child(lambda file, pipe: serve_worker(file, pipe, descriptors), spec, pipe, parent, descriptors)
 
 
 def serve_worker(
     file: IO[bytes],
     pipe: MessagePipe,
-    listener: int,
-    change: Callable[[WorkerSpec], WorkerSpec] = lambda spec: spec,
+    descriptors: Sequence[int],
+    change: Callable[[ProcessSpec], ProcessSpec] = lambda spec: spec,
 ) -> None:
-    """Run a worker to its end, whose changed spec the file has, or an :class:`Inspection`."""
+    """Run a worker to its end, whose changed spec the file has."""
     try:
-        spec: WorkerSpec | Inspection = pickle.load(file)
+        spec: ProcessSpec = pickle.load(file)
         prepare(spec, pipe)
-        if isinstance(spec, Inspection):
-            pipe.send(*spec.report())
-            return
-        runner = WorkerRunner(change(spec), pipe, socket.socket(fileno=listener))
+        serve = change(spec).start(pipe, descriptors)
     except BaseException:
         pipe.send(FAILED, traceback.format_exc())
         return
-    runner.run()
+    serve()
 
 
-def prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> logging.Handler:
+def prepare(spec: ProcessSpec, pipe: MessagePipe) -> logging.Handler:
     """Set the process up before the user's code runs; returns what sends log records through the pipe."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # it is a pipe, and its lines are for a log
@@ -91,12 +93,52 @@ def prepare(spec: WorkerSpec | Inspection, pipe: MessagePipe) -> logging.Handler
     return handler
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerSpec(ProcessSpec):
+    """The data that a worker needs to start whose proxy is on this machine.
+
+    Attributes:
+        path: Of the instance's socket, on which the launching process listens. The worker inherits that socket.
+        max_requests: The worker reports when it has been sent this many; None is never.
+        instances: How many model instances it has; their sockets have numbers that follow each other.
+        connector: Connects the callable to the server; None if that has no address.
+        recording: What is recorded from the start, but warm-ups.
+    """
+
+    path: str
+    config: TritonModelConfig
+    options: Options
+    max_requests: int | None = None
+    connector: Connector | None = None
+    recording: Recording | None = None
+    instances: int = 1
+
+    def paths(self) -> list[str]:
+        """Of the sockets of all its instances."""
+        prefix, _, first = self.path.rpartition(".")
+        return [self.path, *(f"{prefix}.{int(first) + number}" for number in range(1, self.instances))]
+
+    @override
+    def inference_callable(self) -> Any:
+        made = super().inference_callable()
+        function = served_form(with_handles(made, self.config.model_name, lambda: self.connector), self.config)
+        check_callable(function, self.config)
+        if self.instances > 1 and is_async(function):
+            raise PyTritonValidationError(
+                f"the factory returned {function!r}, a coroutine function, which answers several batches at once on "
+                "one thread; leave instances_per_worker out"
+            )
+        return function
+
+    @override
+    def start(self, pipe: MessagePipe, descriptors: Sequence[int]) -> Callable[[], None]:
+        return WorkerRunner(self, pipe, socket.socket(fileno=descriptors[0])).run
+
+
 class WorkerRunner:
     """Serves the callable that the factory returns to the proxies that connect to ``listener``.
 
-    Raises:
-        BaseException: Whatever the factory raises.
-        PyTritonValidationError: The factory returned an object that cannot be called, or not as the model does.
+    Raises as :meth:`ProcessSpec.inference_callable`.
     """
 
     def __init__(self, spec: WorkerSpec, pipe: MessagePipe, listener: socket.socket) -> None:
@@ -104,7 +146,7 @@ class WorkerRunner:
         self._pipe = pipe
         self._connecting = threading.Lock()
         self._proxies = 0
-        self._function = inference_callable(spec)
+        self._function = spec.inference_callable()
         self._observation = WorkerObservation(
             spec.max_requests, partial(pipe.send, MAX_REQUESTS), partial(pipe.send, REPORT)
         )
@@ -143,7 +185,7 @@ class WorkerRunner:
         self._instance.close()
         self._instance.wait_ended()
         self._answer(RECORD, None)
-        _close(self._function)
+        close_callable(self._function)
 
     def _answer(self, question: bytes, value: Any) -> Any:
         if question == RECORD:
@@ -186,7 +228,7 @@ class WorkerRunner:
     def _rebind(self, pickled: bytes) -> str:
         """Serve what another factory makes; returns an empty text, or why that failed."""
         try:
-            function = inference_callable(pickle.loads(pickled))
+            function = pickle.loads(pickled).inference_callable()
             if is_async(function) != is_async(self._function):
                 raise PyTritonValidationError(
                     "a coroutine function cannot take the place of a plain one, nor the other way round"
@@ -219,22 +261,7 @@ class _BorrowedExecutor:
         pass
 
 
-def inference_callable(spec: WorkerSpec) -> Any:
-    """What the factory makes, as it serves the model; raises as :class:`WorkerRunner`."""
-    function = spec.call_factory()
-    if not callable(function):
-        raise PyTritonValidationError(f"the factory returned {function!r}, which cannot be called")
-    function = served_form(with_handles(function, spec.config.model_name, lambda: spec.connector), spec.config)
-    check_callable(function, spec.config)
-    if spec.instances > 1 and is_async(function):
-        raise PyTritonValidationError(
-            f"the factory returned {function!r}, a coroutine function, which answers several batches at once on one "
-            "thread; leave instances_per_worker out"
-        )
-    return function
-
-
-def _close(function: Any) -> None:
+def close_callable(function: Any) -> None:
     """Call the method ``close`` of the user's object, if it has one."""
     close: Callable[[], None] | None = getattr(function, "close", None)
     if callable(close):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
-from pytriton.exceptions import PyTritonWorkerError
+from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 from pytriton.workers import RayWorkers
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
-from tests.server.processes import wait_for
+from tests.server.processes import is_alive, wait_for
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: make test-cluster installs it")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -74,6 +74,30 @@ def make_calling():
     return batch(calling)
 
 
+def make_shared():
+    """As ``make_process``, with the parent's process in place of the node: that of the template."""
+    import os
+
+    import numpy as np
+
+    from pytriton import batch
+
+    made_by = os.getpid()
+
+    @batch
+    def process(x):
+        return {"y": np.repeat([[os.getpid(), made_by]], len(x), 0).astype(np.float64)}
+
+    return process
+
+
+def make_threaded():
+    import threading
+
+    threading.Thread(target=threading.Event().wait, name="refresher", daemon=True).start()
+    return make_shared()
+
+
 def broken():
     raise ValueError("no weights")
 
@@ -123,9 +147,29 @@ def test_actors_answer_are_scaled_and_come_back_when_they_die_with_their_node(cl
     triton.unbind("process")
 
 
-def test_a_factory_that_fails_is_an_error_of_bind(triton):
+def test_a_factory_that_fails_or_cannot_be_shared_is_an_error_of_bind(triton):
     with pytest.raises(PyTritonWorkerError, match="no weights"):
         bind(triton, "broken", broken)
+    with pytest.raises(PyTritonWorkerError, match=r"the thread 'refresher'.*after_fork.*share=False"):
+        bind(triton, "threaded", make_threaded, share=True)
+    with pytest.raises(PyTritonValidationError, match="with share=True it is called once for all workers"):
+        bind(triton, "device", lambda device: broken(), share=True)
+
+
+def test_workers_of_an_actor_share_a_template_and_are_forked_again(triton):
+    bind(triton, "shared", make_shared, share=True, workers_per_actor=3, idempotent=True)
+    before = answers(triton, "shared")
+    assert (len(before), len({template for _, template in before})) == (3, 1)
+    (victim, template), *others = before
+    os.kill(victim, signal.SIGKILL)
+    wait_for(lambda: len(now := answers(triton, "shared")) == 3 and {*others} < now, "another one", START_S)
+    assert {made_by for _, made_by in answers(triton, "shared")} == {template}
+    triton.scale("shared", 2)
+    wait_for(lambda: len(answers(triton, "shared", 60)) == 6, "both actors to answer", START_S)
+    pids = {pid for each in answers(triton, "shared", 60) for pid in each}
+    assert len(pids) == 8
+    triton.unbind("shared")
+    wait_for(lambda: not any(map(is_alive, pids)), "workers and templates to end with their actors")
 
 
 SERVED = """

@@ -23,7 +23,7 @@ from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInfere
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, OldestStrategy, SequenceBatcher, Tensor
 from pytriton.triton import Triton
-from pytriton.workers import RemoteWorkers
+from pytriton.workers import RayWorkers, RemoteWorkers
 from tests.server.conftest import local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import command_line, descendants, wait_for
@@ -485,3 +485,7 @@ def test_arguments_are_checked():
     for name in ("min_workers", "instances", "batches_in_flight", "worker_timeout_s", "heartbeat_s"):
         with pytest.raises(PyTritonBadParameterError, match=name):
             RemoteWorkers("ipc:///tmp/x", **{name: -1})
+    with pytest.raises(PyTritonValidationError, match="with share=True it is called once for all workers"):
+        RayWorkers(lambda device: None, share=True)
+    with pytest.raises(PyTritonBadParameterError, match="workers_per_actor"):
+        RayWorkers(lambda: None, workers_per_actor=0)

@@ -11,9 +11,9 @@ import pytest
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.messages import WorkerSpec
 from pytriton.pool.resources import WorkerResources
 from pytriton.pool.supervisor import Supervisor
+from pytriton.pool.worker_main import WorkerSpec
 from pytriton.restarts import RestartPolicy
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
@@ -37,7 +37,15 @@ def supervise(tmp_path):
 
     def start(factory, start_timeout_s=300.0, stop_timeout_s=0.1):
         config, path = TritonModelConfig("model"), str(tmp_path / "socket")
-        spec = WorkerSpec("model-0", factory, False, WorkerResources(), path, config, Options(), None, None)
+        spec = WorkerSpec(
+            name="model-0",
+            factory=factory,
+            takes_device=False,
+            resources=WorkerResources(),
+            path=path,
+            config=config,
+            options=Options(),
+        )
         limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": stop_timeout_s}
         supervisors.append(
             Supervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),

@@ -13,10 +13,10 @@ import pytest
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.messages import WorkerSpec
 from pytriton.pool.resources import WorkerResources
 from pytriton.pool.supervisor import Supervisor
 from pytriton.pool.template import Template
+from pytriton.pool.worker_main import WorkerSpec
 from pytriton.restarts import RestartPolicy
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
@@ -44,7 +44,16 @@ class Forked:
 
     def spec(self, index):
         config, path = TritonModelConfig("model"), f"{self.folder}/socket.{index}"
-        return WorkerSpec(f"model-{index}", self.factory, False, WorkerResources(), path, config, Options(), None, None)
+        return WorkerSpec(
+            name=f"model-{index}",
+            factory=self.factory,
+            takes_device=False,
+            resources=WorkerResources(),
+            index=index,
+            path=path,
+            config=config,
+            options=Options(),
+        )
 
     def supervise(self, index=0):
         spec, nothing = self.spec(index), lambda: None
