@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
+from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.pool.resources import memory_of
 from pytriton.triton import Triton
@@ -20,6 +21,7 @@ from tests.server.ports import reserved_ports
 from tests.server.processes import is_alive, is_template, is_worker, wait_for
 
 pytest.importorskip("zmq")
+pytestmark = pytest.mark.either_proxy
 
 MODELS = """
 import os
@@ -28,7 +30,7 @@ import threading
 
 import numpy as np
 
-from pytriton import batch
+from pytriton import ModelHandle, batch
 from factor import FACTOR
 
 
@@ -53,6 +55,14 @@ def make_threaded():
 
 def make_on_device(device):
     return make_weights()
+
+
+def make_calling():
+    @batch
+    def infer(x, doubled: ModelHandle):
+        return {"y": doubled(x)["y"] + os.getpid()}
+
+    return infer
 """
 X = np.ones((1, 1), np.float32)
 
@@ -149,6 +159,17 @@ def test_four_workers_share_what_the_factory_has_loaded(shared, start, triton, a
         assert ratio <= 1.35
         assert one > 100_000_000 > 4 * max(memory_of(pid)[0] for pid in family)
     assert single.end() == 0
+
+
+def test_forked_workers_call_models_of_the_server(start, triton, address):
+    start("calling=make_calling", "--count=2", "--share")
+    tensors = [[Tensor((-1,), dtype, name)] for name, dtype in (("x", np.float32), ("y", np.float64))]
+    triton.bind("doubled", batch(lambda x: {"y": 2.0 * x}), *tensors)
+    try:
+        with bound(triton, "calling", address, 2):
+            wait_for(lambda: {ask(triton, "calling")[0] - 2 for _ in range(8)} == joined(triton, "calling"), "both")
+    finally:
+        triton.unbind("doubled")
 
 
 def test_each_worker_runs_after_fork_and_draws_other_random_numbers(shared, triton):
