@@ -5,29 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import triton_name
-from pytriton.signature.schema import Schema
+from pytriton.signature.schema import Schema, tensor_of, tensor_schema
+from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.values import decode_rows
 
 __all__ = [
+    "AXIS_NOTES",
     "FEATURES",
     "FLOAT",
     "MOST_COLUMNS",
     "NUMBER",
     "STRING",
     "Arrays",
+    "Axes",
     "Contents",
     "LoadOptions",
     "choose_method",
     "column_schemas",
+    "has_batch_axis",
     "matrix_of",
     "parse_input",
-    "tensor_schema",
+    "rows_of",
 ]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -39,8 +45,8 @@ NUMBER: Schema = {"type": "number"}
 FLOAT: Schema = {"type": "number", "dtype": "FP32"}
 STRING: Schema = {"type": "string"}
 TEXTS = ("str", "string", "text")
-KINDS = {"BOOL": "boolean", "BYTES": "string", "INT64": "integer", "FP64": "number"}
-ONE = ((), (1,))
+BATCH = re.compile(r"batch|bs\b|^N$", re.IGNORECASE)
+AXIS_NOTES = {True: "the first axis is the batch's", False: "no batch axis: one request per call"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class Contents:
         methods: Those that the model has.
         batching: Whether the arrays have a batch axis.
         notes: More lines for the reader of a report.
-        results: The schemas of outputs, if no example of inputs is known that could find them out.
+        results: The schemas of outputs that no example can find out; without an example, the model is not tried.
+        marks: Parameters for the model's configuration, which tell what it is.
         refusals: Exceptions of ``predict`` by which the library refuses a value, such as an unknown category.
     """
 
@@ -91,21 +98,59 @@ class Contents:
     batching: bool = True
     notes: Sequence[str] = ()
     results: Mapping[str, Schema] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[type[Exception], ...] = (ValueError,)
 
 
-def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
-    """The schema of a tensor; one value per row is a number or text, and not an array.
+class Axes(NamedTuple):
+    """An input or output as a file declares it; an axis is a size, a name, or None for any size.
 
-    Args:
-        dtype: Its name in the inference protocol, such as ``FP32``.
-        shape: Without batch axis; -1 is any size.
+    ``dtype`` is its name in the inference protocol.
     """
-    if tuple(shape) not in ONE:
-        return {"type": "array", "dtype": dtype, "shape": [*shape]}
-    if dtype in KINDS:
-        return {"type": KINDS[dtype]}
-    return {"type": "number" if dtype.startswith(("FP", "BF")) else "integer", "dtype": dtype}
+
+    name: str
+    dtype: str
+    sizes: Sequence[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join('?' if size is None else str(size) for size in self.sizes)})"
+
+    def shape(self, batching: bool) -> tuple[int, ...]:
+        """Without batch axis; -1 is any size."""
+        return tuple(size if isinstance(size, int) and size > 0 else -1 for size in self.sizes[batching:])
+
+    @classmethod
+    def told(cls, name: str, schema: Schema, batch: bool | None) -> Axes:
+        """Those of an input whose schema the user has told; the first one is that of the batch unless that is False."""
+        first = [] if batch is False else [None]
+        return cls(name, triton_name(tensor_of(name, schema).dtype), [*first, *schema.get("shape", ())])
+
+    def fitted(self, array: NDArray[Any], batching: bool) -> NDArray[Any]:
+        """An array in the rank that the file declares: one value per row has an axis of its own else."""
+        if array.ndim == len(self.sizes):
+            return array
+        return array.reshape(array.shape[0] if batching else array.shape[:0])
+
+
+def has_batch_axis(path: Path, inputs: Sequence[Axes]) -> bool:
+    """Whether the first axis of all inputs is that of the batch.
+
+    Raises:
+        PyTritonValidationError: It is not known.
+    """
+    firsts = [each.sizes[0] if each.sizes else 0 for each in inputs]
+    if all(isinstance(first, int) for first in firsts):
+        return False
+    names = {first for first in firsts if isinstance(first, str)}
+    later = {size for each in inputs for size in each.sizes[1:] if isinstance(size, str)}
+    elsewhere = any(map(BATCH.search, later)) and not any(map(BATCH.search, names))
+    if len(names) > 1 or elsewhere or any(isinstance(first, int) for first in firsts):
+        raise PyTritonValidationError(
+            f"{path}: which axis is that of the batch? Its inputs are {', '.join(map(str, inputs))}. If it is the "
+            "first one of all, load it with batch=True (--batch); else with batch=False (--no-batch), one request "
+            "per call"
+        )
+    return True
 
 
 def parse_input(text: str) -> tuple[str, Schema]:
@@ -124,7 +169,8 @@ def parse_input(text: str) -> tuple[str, Schema]:
             raise ValueError
         if dtype == "bytes" and not shape:
             return name, {"type": "string", "contentEncoding": "base64"}
-        return name, tensor_schema("BYTES" if dtype in TEXTS else triton_name(np.dtype(dtype)), shape)
+        known = "BYTES" if dtype in TEXTS else triton_name(np.dtype(dtype))
+        return name, {"type": "array", "dtype": known, "shape": [*shape]} if shape else tensor_schema(known, ())
     except (TypeError, ValueError) as error:
         raise PyTritonValidationError(
             f"input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE without the batch axis, such as age:int64 or "
@@ -165,3 +211,16 @@ def matrix_of(arrays: Arrays, names: Sequence[str], dtype: Any) -> NDArray[Any]:
     if len(names) == 1:
         return np.asarray(arrays[names[0]], dtype)
     return np.concatenate([arrays[name] for name in names], axis=1, dtype=dtype, casting="unsafe")
+
+
+def rows_of(inputs: Mapping[str, Schema], arrays: Arrays) -> list[dict[str, Any]]:
+    """The values of each row by input.
+
+    Raises:
+        ValueMismatchError: A text is not UTF-8.
+    """
+    columns = [decode_rows(inputs[name], array, (name,)) for name, array in arrays.items()]
+    for each in (value for column in columns for value in column):
+        if isinstance(each, ValueMismatchError):
+            raise each
+    return [dict(zip(arrays, row, strict=True)) for row in zip(*columns, strict=True)]

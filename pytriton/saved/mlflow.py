@@ -12,10 +12,9 @@ import numpy as np
 import pandas
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.probe import damaged
 from pytriton.model_config.dtypes import triton_name
-from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions, tensor_schema
-from pytriton.signature.schema import Schema
+from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions
+from pytriton.signature.schema import Schema, tensor_schema
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which it would send from its import on
 from mlflow import pyfunc
@@ -48,17 +47,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     Raises:
         PyTritonValidationError: The folder is damaged, needs modules that are not installed, or has no signature.
     """
-    if options.method is not None:
-        raise PyTritonValidationError(f"{path} is served through MLflow's pyfunc; leave method (--method) out")
-    try:
-        model = pyfunc.load_model(str(path))
-        signature = model.metadata.signature
-    except ModuleNotFoundError as error:
-        raise PyTritonValidationError(
-            f"{path} needs the module {error.name!r}, which is not installed: pip install -r {path}/requirements.txt"
-        ) from error
-    except Exception as error:  # of MLflow, or of the model's own library
-        raise damaged(path, "an MLflow model", error) from error
+    model = pyfunc.load_model(str(path))
+    signature = model.metadata.signature
     flavors = [name for name in model.metadata.flavors if name != pyfunc.FLAVOR_NAME]
     kind = f"MLflow {', '.join(flavors) or 'pyfunc'}"
     if signature is None or signature.inputs is None:

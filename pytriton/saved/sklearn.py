@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.probe import damaged
 from pytriton.saved.contents import (
     FEATURES,
     MOST_COLUMNS,
@@ -29,6 +27,7 @@ from pytriton.saved.contents import (
     matrix_of,
 )
 from pytriton.signature.schema import Schema
+from pytriton.signature.values import decoded_texts
 
 __all__ = ["read"]
 
@@ -64,11 +63,15 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
     prepare: Callable[[Arrays], Any]
     if _takes_text(model):
-        inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _texts(arrays[TEXT])
+        inputs, example, prepare = (
+            {TEXT: STRING},
+            {TEXT: "text"},
+            lambda arrays: decoded_texts(arrays[TEXT][:, 0], TEXT),
+        )
     else:
         inputs, example = _columns(model, path, options)
         if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
-            prepare = _matrix_of_texts
+            prepare = partial(_texts, name=FEATURES)
         elif _chooses_columns(model) or any(each.get("type") == "string" for each in inputs.values()):
             prepare = _table_maker()
         else:
@@ -83,35 +86,16 @@ def _load(path: Path, trust: bool) -> Any:
     with path.open("rb") as file:
         is_zip = file.read(2) == b"PK"
     if not is_zip:
-        return _unpickled(path)
-    try:
-        from skops import io
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{path} needs skops, which is not installed: pip install 'pytriton[sklearn]'") from error
-    try:
-        unknown = io.get_untrusted_types(file=path)
-        if unknown and not trust:
-            raise PyTritonValidationError(
-                f"{path} has objects of types that skops does not know as safe: {', '.join(unknown)}. If you know "
-                "where the file comes from, allow them with trust=True (--trust)"
-            )
-        return io.load(path, trusted=unknown)
-    except PyTritonValidationError:
-        raise
-    except Exception as error:
-        raise damaged(path, "skops", error) from error
-
-
-def _unpickled(path: Path) -> Any:
-    try:
         return joblib.load(path)
-    except ModuleNotFoundError as error:
+    from skops import io
+
+    unknown = io.get_untrusted_types(file=path)
+    if unknown and not trust:
         raise PyTritonValidationError(
-            f"{path} needs the module {error.name!r}, which is not installed here; install it, or put its folder into "
-            "PYTHONPATH"
-        ) from error
-    except Exception as error:
-        raise damaged(path, f"a pickle of scikit-learn {version('scikit-learn')}", error) from error
+            f"{path} has objects of types that skops does not know as safe: {', '.join(unknown)}. If you know where "
+            "the file comes from, allow them with trust=True (--trust)"
+        )
+    return io.load(path, trusted=unknown)
 
 
 def _parts(model: Any) -> Iterator[Any]:
@@ -139,12 +123,8 @@ def _takes_text(model: Any) -> bool:
     return hasattr(model, "build_analyzer") or any(_takes_text(each) for each in inner if each is not None)
 
 
-def _texts(array: Any) -> list[str]:
-    return [text.decode() for text in array.reshape(-1).tolist()]
-
-
-def _matrix_of_texts(arrays: Arrays) -> NDArray[Any]:
-    return np.array(_texts(arrays[FEATURES]), object).reshape(arrays[FEATURES].shape)
+def _texts(arrays: Arrays, name: str) -> NDArray[Any]:
+    return decoded_texts(arrays[name], name)
 
 
 def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Schema], dict[str, Any]]:
@@ -214,14 +194,12 @@ def _labels(model: Any) -> list[str] | None:
 
 
 def _table_maker() -> Any:
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise ImportError("the model chooses columns by name, which needs pandas: pip install pandas") from error
+    import pandas
 
     def table(arrays: Arrays) -> Any:
         columns: Mapping[str, Any] = {
-            name: _texts(array) if array.dtype == object else array[:, 0] for name, array in arrays.items()
+            name: decoded_texts(array[:, 0], name) if array.dtype == object else array[:, 0]
+            for name, array in arrays.items()
         }
         return pandas.DataFrame(columns)
 

@@ -14,11 +14,10 @@ from typing import Any
 from pytriton.compat.torchserve import Context, load_handler
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.zips import extract
-from pytriton.saved.contents import Arrays, Contents, LoadOptions
+from pytriton.saved.contents import Arrays, Contents, LoadOptions, rows_of
 from pytriton.saved.formats import MANIFEST
 from pytriton.saved.results import ANYTHING
 from pytriton.signature.schema import RESULT, Schema
-from pytriton.signature.values import decode_rows
 
 __all__ = ["read"]
 
@@ -31,8 +30,6 @@ def read(path: Path, options: LoadOptions) -> Contents:
     Raises:
         PyTritonValidationError: The archive is damaged, or its handler is missing, fails, or comes with TorchServe.
     """
-    if options.method is not None:
-        raise PyTritonValidationError(f"{path} is served through its handler; leave method (--method) out")
     folder = Path(tempfile.mkdtemp(prefix="pytriton-mar-"))
     try:
         extract(path, folder)
@@ -53,8 +50,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     inputs: dict[str, Schema] = dict(options.inputs) or {BODY: ANYTHING}
 
     def predict(arrays: Arrays) -> list[Any]:
-        columns = [decode_rows(inputs[name], array) for name, array in arrays.items()]
-        requests = [dict(zip(arrays, row, strict=True)) for row in zip(*columns, strict=True)]
+        requests = rows_of(inputs, arrays)
         answers = handle(requests)
         if not isinstance(answers, (list, tuple)) or len(answers) != len(requests):
             raise RuntimeError(f"the handler returned {answers!r:.100} for {len(requests)} requests, not one for each")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
-from pytriton.files.probe import check_survives, damaged
+from pytriton.files.probe import check_survives
 from pytriton.saved.contents import FLOAT, Arrays, Contents, LoadOptions, choose_method, column_schemas, matrix_of
 from pytriton.signature.schema import Schema
 
@@ -27,12 +27,9 @@ def read(path: Path, options: LoadOptions) -> Contents:
     """
     check_survives(path, "libxgboost.so")
     booster = xgboost.Booster({"nthread": options.threads})
-    try:
-        booster.load_model(bytearray(path.read_bytes()))  # whatever its name ends with
-        learner = json.loads(booster.save_config())["learner"]
-        objective, is_linear = learner["objective"]["name"], learner["gradient_booster"]["name"] == "gblinear"
-    except (xgboost.core.XGBoostError, ValueError, KeyError) as error:
-        raise damaged(path, "XGBoost", error) from error
+    booster.load_model(bytearray(path.read_bytes()))  # whatever its name ends with
+    learner = json.loads(booster.save_config())["learner"]
+    objective, is_linear = learner["objective"]["name"], learner["gradient_booster"]["name"] == "gblinear"
     kind = f"XGBoost {objective}"
     method = choose_method(options.method, [*METHODS], kind)
     names, types = booster.feature_names, booster.feature_types
