@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import zipfile
 from pathlib import Path, PurePosixPath
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["extract", "zip_names"]
+__all__ = ["ZIP", "extract", "has_file", "zip_names"]
+
+ZIP = b"PK\x03\x04"
 
 MOST_EXPANSION = 100  # what compresses better is no model
 LEAST_EXPANDED_BYTES = 2**26
@@ -21,6 +24,11 @@ def zip_names(path: Path) -> list[str]:
         PyTritonValidationError: It is damaged, or would expand to far more bytes than it has.
     """
     return [each.filename for each in _entries(path)]
+
+
+def has_file(path: Path, pattern: str) -> bool:
+    """Whether a zip file has a file whose name is of a pattern; errors are those of :func:`zip_names`."""
+    return any(re.fullmatch(pattern, name) for name in zip_names(path))
 
 
 def extract(path: Path, folder: Path) -> None:

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import triton_name
-from pytriton.signature.schema import Schema, tensor_of, tensor_schema
-from pytriton.signature.validation import ValueMismatchError
-from pytriton.signature.values import decode_rows
+from pytriton.signature.schema import Schema, tensor_of
 
 __all__ = [
     "AXIS_NOTES",
@@ -32,8 +30,6 @@ __all__ = [
     "column_schemas",
     "has_batch_axis",
     "matrix_of",
-    "parse_input",
-    "rows_of",
 ]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -44,22 +40,13 @@ MOST_COLUMNS = 100  # as inputs of their own
 NUMBER: Schema = {"type": "number"}
 FLOAT: Schema = {"type": "number", "dtype": "FP32"}
 STRING: Schema = {"type": "string"}
-TEXTS = ("str", "string", "text")
 BATCH = re.compile(r"batch|bs\b|^N$", re.IGNORECASE)
 AXIS_NOTES = {True: "the first axis is the batch's", False: "no batch axis: one request per call"}
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a file is loaded.
-
-    Attributes:
-        method: Of the model, such as ``predict_proba``; None is the usual one.
-        trust: Whether the file may run code.
-        inputs: Schemas that take the place of what the file says, by name of the input.
-        batch: Whether the first axis of all tensors is that of the batch; None finds out.
-        threads: For one call of the model.
-    """
+    """The arguments of :func:`pytriton.saved.load`, with the schemas of inputs."""
 
     method: str | None = None
     trust: bool = False
@@ -103,10 +90,7 @@ class Contents:
 
 
 class Axes(NamedTuple):
-    """An input or output as a file declares it; an axis is a size, a name, or None for any size.
-
-    ``dtype`` is its name in the inference protocol.
-    """
+    """An input or output as a file declares it: its dtype as ``FP32``; an axis is a size, a name, or None for any."""
 
     name: str
     dtype: str
@@ -120,9 +104,14 @@ class Axes(NamedTuple):
         return tuple(size if isinstance(size, int) and size > 0 else -1 for size in self.sizes[batching:])
 
     @classmethod
-    def told(cls, name: str, schema: Schema, batch: bool | None) -> Axes:
-        """Those of an input whose schema the user has told; the first one is that of the batch unless that is False."""
-        first = [] if batch is False else [None]
+    def told(cls, path: Path, name: str, options: LoadOptions) -> Axes:
+        """Those of an input that the user has to tell; the first one is the batch's, unless ``batch`` is False."""
+        if name not in options.inputs:
+            raise PyTritonValidationError(
+                f"{path} does not say which dtype and shape its input {name!r} has; tell them without the batch axis "
+                f"with inputs={{{name!r}: 'dtype:shape'}} (--input {name}:dtype:shape)"
+            )
+        schema, first = options.inputs[name], [] if options.batch is False else [None]
         return cls(name, triton_name(tensor_of(name, schema).dtype), [*first, *schema.get("shape", ())])
 
     def fitted(self, array: NDArray[Any], batching: bool) -> NDArray[Any]:
@@ -147,35 +136,9 @@ def has_batch_axis(path: Path, inputs: Sequence[Axes]) -> bool:
     if len(names) > 1 or elsewhere or any(isinstance(first, int) for first in firsts):
         raise PyTritonValidationError(
             f"{path}: which axis is that of the batch? Its inputs are {', '.join(map(str, inputs))}. If it is the "
-            "first one of all, load it with batch=True (--batch); else with batch=False (--no-batch), one request "
-            "per call"
+            "first one of all, load it with batch=True (--batch); else with batch=False (--no-batch)"
         )
     return True
-
-
-def parse_input(text: str) -> tuple[str, Schema]:
-    """Read ``name:dtype`` or ``name:dtype:shape``, as in ``city:string``, ``file:bytes`` and ``x:float32:3,-1``.
-
-    Raises:
-        PyTritonValidationError: It has another form, or the dtype is none of the server's.
-    """
-    found = re.fullmatch(r"(.+?):([a-z]\w*)(?::([-\d,]+))?", text)
-    try:
-        if found is None:
-            raise ValueError
-        name, dtype, sizes = found.groups()
-        shape = tuple(map(int, sizes.split(","))) if sizes else ()
-        if not all(size == -1 or size > 0 for size in shape):
-            raise ValueError
-        if dtype == "bytes" and not shape:
-            return name, {"type": "string", "contentEncoding": "base64"}
-        known = "BYTES" if dtype in TEXTS else triton_name(np.dtype(dtype))
-        return name, {"type": "array", "dtype": known, "shape": [*shape]} if shape else tensor_schema(known, ())
-    except (TypeError, ValueError) as error:
-        raise PyTritonValidationError(
-            f"input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE without the batch axis, such as age:int64 or "
-            "image:float32:3,-1,-1"
-        ) from error
 
 
 def choose_method(chosen: str | None, methods: Sequence[str], kind: str) -> str:
@@ -211,16 +174,3 @@ def matrix_of(arrays: Arrays, names: Sequence[str], dtype: Any) -> NDArray[Any]:
     if len(names) == 1:
         return np.asarray(arrays[names[0]], dtype)
     return np.concatenate([arrays[name] for name in names], axis=1, dtype=dtype, casting="unsafe")
-
-
-def rows_of(inputs: Mapping[str, Schema], arrays: Arrays) -> list[dict[str, Any]]:
-    """The values of each row by input.
-
-    Raises:
-        ValueMismatchError: A text is not UTF-8.
-    """
-    columns = [decode_rows(inputs[name], array, (name,)) for name, array in arrays.items()]
-    for each in (value for column in columns for value in column):
-        if isinstance(each, ValueMismatchError):
-            raise each
-    return [dict(zip(arrays, row, strict=True)) for row in zip(*columns, strict=True)]

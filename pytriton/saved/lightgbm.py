@@ -30,11 +30,10 @@ def read(path: Path, options: LoadOptions) -> Contents:
     names = booster.feature_name()
     is_named = names != [f"Column_{number}" for number in range(len(names))]
     inputs = column_schemas(names if is_named else None, booster.num_feature(), {}, NUMBER, "FP64")
-    columns = [*inputs]
     arguments: dict[str, Any] = {} if method == "predict" else {method: True}
 
     def predict(arrays: Arrays) -> Any:
-        table = matrix_of(arrays, columns, np.float64)
+        table = matrix_of(arrays, [*inputs], np.float64)
         return booster.predict(table, num_threads=options.threads, **arguments)
 
     notes = [f"{booster.num_trees()} trees"]

@@ -73,11 +73,10 @@ def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
     for spec in specs:
         dtype = OF_NUMPY.get(spec.type.name) or triton_name(spec.type)
         inputs[spec.name or FEATURES] = tensor_schema(dtype, spec.shape[1:])
-
-    def predict(arrays: Arrays) -> Any:
-        return model.predict(arrays[FEATURES] if [*arrays] == [FEATURES] else arrays)
-
-    return Contents(kind, inputs, predict, refusals=REFUSALS)
+    is_one = [*inputs] == [FEATURES]
+    return Contents(
+        kind, inputs, lambda arrays: model.predict(arrays[FEATURES] if is_one else arrays), refusals=REFUSALS
+    )
 
 
 def _example(model: Any, inputs: dict[str, Schema]) -> dict[str, Any]:

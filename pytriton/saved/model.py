@@ -19,16 +19,16 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.probe import damaged
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
-from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions, parse_input
+from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions
 from pytriton.saved.formats import Format
 from pytriton.saved.layouts import locate
-from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels, with_texts
+from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
-from pytriton.signature.examples import in_json, warmed
-from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, tensor_of
+from pytriton.signature.examples import in_json, warmed, zero_of
+from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, schema_in, tensor_of
 from pytriton.signature.served import OwnForm
 from pytriton.signature.validation import Problem, ValueMismatchError
-from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows
+from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows, with_texts
 
 __all__ = ["SavedModel", "load"]
 
@@ -36,8 +36,6 @@ LOGGER = get_logger("pytriton.saved")
 
 ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis; other axes hardly have both
 OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
-THREADS_VARIABLE = "OMP_NUM_THREADS"  # which worker processes have
-ZEROS: dict[str, Any] = {"integer": 0, "number": 0.0, "boolean": False, "string": ""}
 
 
 def load(
@@ -76,12 +74,18 @@ def load(
             "it comes from, allow that with trust=True (--trust); else have the model saved in a format that runs "
             "none: skops, ONNX, or the library's own"
         )
-    given = dict(parse_input(f"{name}:{text}") for name, text in (inputs or {}).items())
+    given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
     options = LoadOptions(method, trust, given, batch, threads or default_threads())
-    contents = _with_inputs(_read(found, file_format, options), given, found)
+    contents = _read(found, file_format, options)
+    if unknown := sorted(given.keys() - contents.inputs.keys()):
+        raise PyTritonValidationError(f"{found} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
+    contents = replace(contents, inputs={**contents.inputs, **given})
     if batch is not None and batch != contents.batching:
         raise PyTritonValidationError(f"{found}: only files of ONNX and PyTorch can be loaded without batch axis")
-    model = SavedModel(name or name_of(found), _labelled(contents, labels) if labels else contents)
+    if labels:
+        call, is_usual = contents.predict, contents.method in ("", "predict")
+        contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
+    model = SavedModel(name or name_of(found), contents)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
 
@@ -94,7 +98,7 @@ def name_of(path: Path) -> str:
 
 def default_threads() -> int:
     """As many as a worker process was given, or all cores that this process may use."""
-    given = os.environ.get(THREADS_VARIABLE, "")
+    given = os.environ.get("OMP_NUM_THREADS", "")  # which worker processes have
     return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
 
 
@@ -108,9 +112,8 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
             raise ImportError(line) from error
         listed = path / "requirements.txt"
         hint = f"pip install -r {listed}" if listed.is_file() else "install it, or put its folder into PYTHONPATH"
-        raise PyTritonValidationError(
-            f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
-        ) from error
+        line = f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
+        raise PyTritonValidationError(line) from error
     except PyTritonValidationError:
         raise
     except Exception as error:
@@ -118,17 +121,6 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
     if options.method is not None and not contents.methods:
         raise PyTritonValidationError(f"{path}: {contents.kind} has no methods; leave method (--method) out")
     return contents
-
-
-def _with_inputs(contents: Contents, given: Mapping[str, Schema], path: Path) -> Contents:
-    if unknown := sorted(given.keys() - contents.inputs.keys()):
-        raise PyTritonValidationError(f"{path} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
-    return replace(contents, inputs={**contents.inputs, **given})
-
-
-def _labelled(contents: Contents, labels: Sequence[str]) -> Contents:
-    predict, are_probabilities = contents.predict, contents.method in ("", "predict")
-    return replace(contents, predict=lambda arrays: with_labels(outputs_of(predict(arrays)), labels, are_probabilities))
 
 
 class SavedModel(OwnForm):
@@ -153,8 +145,8 @@ class SavedModel(OwnForm):
         self._encoders = {each: encoder_of(schema, batching) for each, schema in outputs.items()}
         form = VALUE if [*outputs] == [RESULT] else OBJECT
         missing = _may_be_missing(contents, self._arrays) if batching and self._arrays else ()
-        told: Schema = {"nullable": True}
-        inputs = {each: schema | told if each in missing else schema for each, schema in contents.inputs.items()}
+        nullable: dict[str, Schema] = {each: contents.inputs[each] | {"nullable": True} for each in missing}
+        inputs = {**contents.inputs, **nullable}
         self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
         self.signature = replace(self.signature, examples=self._examples())
 
@@ -193,11 +185,8 @@ class SavedModel(OwnForm):
 
     def served(self) -> Callable[..., Any]:
         """What answers a list of requests."""
-
-        def answer(**arrays: Any) -> Arrays:
-            return self.predict(arrays)
-
-        return with_batch_axis(answer) if self.contents.batching else sample(answer)
+        decorate = with_batch_axis if self.contents.batching else sample
+        return decorate(lambda **arrays: self.predict(arrays))
 
     def _examples(self) -> tuple[Schema, ...]:
         if not self.contents.batching or not self._arrays:
@@ -216,9 +205,7 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
     for size in OPEN_SIZES if _is_open(contents) else OPEN_SIZES[:1]:
         one = {name: _example(schema, contents, name, size) for name, schema in contents.inputs.items()}
         try:
-            if not contents.batching:
-                return one, outputs_of(contents.predict(one))
-            return _try_rows(contents, one)
+            return _try_rows(contents, one) if contents.batching else (one, outputs_of(contents.predict(one)))
         except PyTritonValidationError:
             raise
         except Exception as error:  # of the library
@@ -269,12 +256,5 @@ def _may_be_missing(contents: Contents, arrays: Arrays) -> Sequence[str]:
 
 def _example(schema: Schema, contents: Contents, name: str, size: int) -> Any:
     """The array of an input, with one row if there is a batch axis."""
-    if name in contents.example:
-        value = contents.example[name]
-    elif "shape" in schema:
-        shape = [size if each == -1 else each for each in schema["shape"]]
-        value = np.full(shape, "") if schema["dtype"] == "BYTES" else np.zeros(shape, tensor_of(name, schema).dtype)
-    else:
-        value = ZEROS.get(schema.get("type", ""))
-    rows = encode_rows(schema, [value], {}, (name,))
+    rows = encode_rows(schema, [contents.example.get(name, zero_of(schema, size))], {}, (name,))
     return rows if contents.batching else rows[0]

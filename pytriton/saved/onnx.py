@@ -19,7 +19,6 @@ DTYPES = {"tensor(string)": "BYTES", "tensor(double)": "FP64", "tensor(float)": 
 DTYPES |= {f"tensor({name})": name.upper() for name in ("bool", "int8", "int16", "int32", "int64")}
 DTYPES |= {f"tensor({name})": name.upper() for name in ("uint8", "uint16", "uint32", "uint64")}
 PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
-FATAL = 4  # what it logs below that, it also raises
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -39,13 +38,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
             raise PyTritonValidationError(f"{path}: output {each.name!r} is a sequence, which the server cannot send")
     inputs = [Axes(each.name, DTYPES[each.type], each.shape) for each in session.get_inputs()]
     outputs = [Axes(each.name, DTYPES.get(each.type, ""), each.shape) for each in session.get_outputs()]
-    unknown = inputs_of_unknown_rank(path)
-    if untold := sorted(unknown - options.inputs.keys()):
-        raise PyTritonValidationError(
-            f"{path} does not say which shape its input {untold[0]!r} has; tell it without the batch axis with "
-            f"inputs={{{untold[0]!r}: 'dtype:shape'}} (--input {untold[0]}:dtype:shape)"
-        )
-    told = {name: Axes.told(name, options.inputs[name], options.batch) for name in unknown}
+    told = {name: Axes.told(path, name, options) for name in sorted(inputs_of_unknown_rank(path))}
     inputs = [told.get(each.name, each) for each in inputs]
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
     names = [each.name for each in outputs]
@@ -70,7 +63,7 @@ def _session(path: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = FATAL
+    options.log_severity_level = 4  # fatal: what it logs below that, it also raises
     # Threads that spin between two calls would take the cores from the server.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     available = onnxruntime.get_available_providers()

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.signature.examples import schema_of
 from pytriton.signature.schema import RESULT, Schema, tensor_schema
-from pytriton.signature.values import decoded_texts, encode_rows, encoded_texts
+from pytriton.signature.values import encode_rows, encoded_texts
 
-__all__ = ["ANYTHING", "encoder_of", "has_nan", "outputs_of", "schema_of_output", "with_labels", "with_texts"]
+__all__ = ["ANYTHING", "SCORES", "encoder_of", "has_nan", "outputs_of", "schema_of_output", "with_labels"]
 
 SCORES: Schema = {"type": "object", "additionalProperties": {"type": "number"}, "encoding": "json"}
 ANYTHING: Schema = {"encoding": "json"}
@@ -60,9 +60,8 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
 
 def has_nan(value: Any) -> bool:
     """Whether a value, of one output, has a number that is none."""
-    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        return any(score != score for each in value if isinstance(each, Mapping) for score in each.values())
-    array = np.asarray(value)
+    is_scores = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+    array = np.asarray([[*each.values()] for each in value] if is_scores else value)
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
@@ -97,13 +96,6 @@ def encoder_of(schema: Schema, batching: bool) -> Callable[[Any], NDArray[Any]]:
     return lambda value: encoded_texts(np.asarray(value)).reshape((-1, 1) if batching else 1)
 
 
-def with_texts(value: Any) -> Any:
-    """A value, or those of an object, with ``str`` in place of the ``bytes`` of arrays."""
-    if isinstance(value, Mapping):
-        return {name: with_texts(each) for name, each in value.items()}
-    return decoded_texts(value, "") if isinstance(value, np.ndarray) and value.dtype == object else value
-
-
 def _dense(value: Any) -> Any:
     """A sparse matrix of scipy, or a column of pandas, as an array."""
     if hasattr(value, "toarray"):
@@ -112,8 +104,6 @@ def _dense(value: Any) -> Any:
 
 
 def _rows(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return [
-            {str(name): score for name, score in each.items()} if isinstance(each, Mapping) else each for each in value
-        ]
-    return list(np.asarray(value).tolist())
+    """Values for JSON, in which keys are texts."""
+    rows = value if isinstance(value, list) else np.asarray(value).tolist()
+    return [{str(key): item for key, item in row.items()} if isinstance(row, Mapping) else row for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pytriton.saved.contents import (
     column_schemas,
     matrix_of,
 )
+from pytriton.saved.formats import format_of
 from pytriton.signature.schema import Schema
 from pytriton.signature.values import decoded_texts
 
@@ -34,7 +35,6 @@ __all__ = ["read"]
 OF_CLASSES = ("predict_proba", "predict_log_proba", "decision_function")
 METHODS = ("predict", "transform", *OF_CLASSES, "score_samples")
 TEXT = "text"
-NO_NAMES = "X does not have valid feature names"  # a warning, of arrays in place of tables
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -48,7 +48,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     if not isinstance(model, BaseEstimator):
         raise PyTritonValidationError(f"{path} has a {type(model).__name__}, which is no estimator of scikit-learn")
     # Arrays have the columns in the order of the model's names. A filter for one call would not be safe with threads.
-    warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
+    warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
     call = getattr(model, method)
@@ -63,17 +63,13 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
     prepare: Callable[[Arrays], Any]
     if _takes_text(model):
-        inputs, example, prepare = (
-            {TEXT: STRING},
-            {TEXT: "text"},
-            lambda arrays: decoded_texts(arrays[TEXT][:, 0], TEXT),
-        )
+        inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _values(arrays, TEXT)[:, 0]
     else:
         inputs, example = _columns(model, path, options)
         if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
-            prepare = partial(_texts, name=FEATURES)
+            prepare = partial(_values, name=FEATURES)
         elif _chooses_columns(model) or any(each.get("type") == "string" for each in inputs.values()):
-            prepare = _table_maker()
+            prepare = _tables()
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
     notes = [] if labels is None else [f"one output per class: {', '.join(labels)}"]
@@ -83,9 +79,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
 
 def _load(path: Path, trust: bool) -> Any:
-    with path.open("rb") as file:
-        is_zip = file.read(2) == b"PK"
-    if not is_zip:
+    if format_of(path).title != "skops":
         return joblib.load(path)
     from skops import io
 
@@ -101,11 +95,7 @@ def _load(path: Path, trust: bool) -> Any:
 def _parts(model: Any) -> Iterator[Any]:
     """An estimator and what it is made of, from the outside."""
     yield model
-    listed = [
-        *getattr(model, "steps", ()),
-        *getattr(model, "transformer_list", ()),
-        *getattr(model, "transformers_", ()),
-    ]
+    listed = [part for name in ("steps", "transformer_list", "transformers_") for part in getattr(model, name, ())]
     for each in (*(part[1] for part in listed), getattr(model, "best_estimator_", None)):
         if each is not None:
             yield from _parts(each)
@@ -123,8 +113,8 @@ def _takes_text(model: Any) -> bool:
     return hasattr(model, "build_analyzer") or any(_takes_text(each) for each in inner if each is not None)
 
 
-def _texts(arrays: Arrays, name: str) -> NDArray[Any]:
-    return decoded_texts(arrays[name], name)
+def _values(arrays: Arrays, name: str) -> NDArray[Any]:
+    return decoded_texts(arrays[name], name) if arrays[name].dtype == object else arrays[name]
 
 
 def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Schema], dict[str, Any]]:
@@ -144,8 +134,7 @@ def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Sc
     kinds = {name: STRING for number, name in enumerate(columns or ()) if number in texts}
     inputs = column_schemas(columns, count, {**kinds, **options.inputs}, NUMBER, "FP64")
     if FEATURES not in inputs:
-        names = columns or []
-        return inputs, {names[number]: value for number, value in known.items()}
+        return inputs, {[*inputs][number]: value for number, value in known.items()}
     if len(texts) == count:
         return {FEATURES: {"type": "array", "dtype": "BYTES", "shape": [count]}}, {FEATURES: [*known.values()]}
     if texts:
@@ -193,14 +182,7 @@ def _labels(model: Any) -> list[str] | None:
     return [str(each) for each in classes.tolist()]
 
 
-def _table_maker() -> Any:
+def _tables() -> Callable[[Arrays], Any]:
     import pandas
 
-    def table(arrays: Arrays) -> Any:
-        columns: Mapping[str, Any] = {
-            name: decoded_texts(array[:, 0], name) if array.dtype == object else array[:, 0]
-            for name, array in arrays.items()
-        }
-        return pandas.DataFrame(columns)
-
-    return table
+    return lambda arrays: pandas.DataFrame({name: _values(arrays, name)[:, 0] for name in arrays})

@@ -22,8 +22,6 @@ from pytriton.signature.schema import RESULT, tensor_schema
 
 __all__ = ["device_of", "read"]
 
-Network = Callable[[Mapping[str, Any]], Any]
-
 
 def read(path: Path, options: LoadOptions) -> Contents:
     """Load a program or a script, onto the GPU if there is one.
@@ -33,8 +31,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
             of tensors; or the batch axis is not known.
     """
     device, title = device_of(options), format_of(path).title
-    load = _script if title == "TorchScript" else _program
-    inputs, network = load(path, options, device)
+    inputs, network = (_script if title == "TorchScript" else _program)(path, options, device)
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
 
     def predict(arrays: Arrays) -> dict[str, Any]:
@@ -59,7 +56,7 @@ def device_of(options: LoadOptions) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _program(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], Network]:
+def _program(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], Callable[[Mapping[str, Any]], Any]]:
     """The inputs of a program, and what calls it."""
     program = move_to_device_pass(torch.export.load(path), device)
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
@@ -80,18 +77,12 @@ def _program(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes],
     return axes, call
 
 
-def _script(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], Network]:
+def _script(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], Callable[[Mapping[str, Any]], Any]]:
     """The inputs of a script, whose types it does not have, and what calls it."""
     network = torch.jit.load(path, map_location=device).eval()
     arguments = network.forward.schema.arguments[1:]
-    needed = [each.name for each in arguments if not each.has_default_value()]
-    if untold := [name for name in needed if name not in options.inputs]:
-        raise PyTritonValidationError(
-            f"{path} does not say which types its inputs {', '.join(needed)} have; tell them without the batch axis "
-            f"with inputs={{{untold[0]!r}: 'dtype:shape'}} (--input {untold[0]}:dtype:shape)"
-        )
-    told = {each.name: options.inputs[each.name] for each in arguments if each.name in options.inputs}
-    return [Axes.told(*each, options.batch) for each in told.items()], lambda tensors: network(**tensors)
+    names = [each.name for each in arguments if each.name in options.inputs or not each.has_default_value()]
+    return [Axes.told(path, name, options) for name in names], lambda tensors: network(**tensors)
 
 
 def _leaves(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:

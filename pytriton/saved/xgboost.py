@@ -35,22 +35,19 @@ def read(path: Path, options: LoadOptions) -> Contents:
     names, types = booster.feature_names, booster.feature_types
     kinds = {name: KINDS.get(each, FLOAT) for name, each in zip(names or (), types or (), strict=False)}
     inputs = column_schemas(names, booster.num_features(), kinds, FLOAT, "FP32")
-    columns = [*inputs]
 
     def predict(arrays: Arrays) -> Any:
-        table = matrix_of(arrays, columns, np.float32)
+        table = matrix_of(arrays, [*inputs], np.float32)
         if is_linear:  # which cannot predict in place
             matrix = xgboost.DMatrix(table, nthread=options.threads)
-            return booster.predict(
-                matrix, output_margin=method == "margin", validate_features=False, iteration_range=used
-            )
-        kind = METHODS[method]
-        return booster.inplace_predict(table, iteration_range=used, predict_type=kind, validate_features=False)
+            return booster.predict(matrix, output_margin=method == "margin", **rounds)
+        return booster.inplace_predict(table, predict_type=METHODS[method], **rounds)
 
     # After early stopping, scikit-learn's classes of XGBoost use the best rounds only.
     best = booster.attr("best_iteration")
-    used = (0, 0) if best is None or is_linear else (0, int(best) + 1)
-    notes = [f"{used[1] or booster.num_boosted_rounds()} rounds"]
+    used = 0 if best is None or is_linear else int(best) + 1
+    rounds: dict[str, Any] = {"iteration_range": (0, used), "validate_features": False}
+    notes = [f"{used or booster.num_boosted_rounds()} rounds"]
     if "c" in (types or ()):
         notes.append("categories are given as their numbers")
     return Contents(kind, inputs, predict, method=method, methods=[*METHODS], notes=notes)

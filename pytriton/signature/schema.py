@@ -54,7 +54,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytriton.model_config.dtypes import from_triton_name
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.dtypes import from_triton_name, triton_name
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
@@ -68,6 +69,7 @@ __all__ = [
     "Schema",
     "Signature",
     "is_native",
+    "schema_in",
     "tensor_of",
     "tensor_schema",
 ]
@@ -193,3 +195,28 @@ def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
     if dtype in _KINDS:
         return {"type": _KINDS[dtype]}
     return {"type": "number" if dtype.startswith(("FP", "BF")) else "integer", "dtype": dtype}
+
+
+def schema_in(name: str, text: str) -> Schema:
+    """The schema in ``dtype`` or ``dtype:shape``, without batch axis, as in ``string``, ``bytes`` and ``float32:3,-1``.
+
+    Args:
+        name: Of the input, for the error.
+
+    Raises:
+        PyTritonValidationError: It has another form, or the dtype is none of the server's.
+    """
+    dtype, separator, sizes = text.partition(":")
+    try:
+        shape = [int(size) for size in sizes.split(",")] if separator else []
+        if not all(size == -1 or size > 0 for size in shape):
+            raise ValueError(f"{sizes} is no shape")
+        if dtype == "bytes" and not shape:
+            return {"type": "string", "contentEncoding": "base64"}
+        known = "BYTES" if dtype in ("str", "string", "text") else triton_name(dtype)
+    except ValueError as error:
+        raise PyTritonValidationError(
+            f"input {f'{name}:{text}'!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE without the batch axis, such as "
+            "age:int64 or image:float32:3,-1,-1"
+        ) from error
+    return {"type": "array", "dtype": known, "shape": shape} if shape else tensor_schema(known, ())

@@ -39,7 +39,7 @@ from pytriton.signature.validation import (
     to_json,
 )
 
-__all__ = ["SignatureCodec", "decode_rows", "decoded_texts", "encode_rows", "encoded_texts"]
+__all__ = ["SignatureCodec", "decode_rows", "decoded_texts", "encode_rows", "encoded_texts", "rows_of", "with_texts"]
 
 MOST_TREE_BYTES = 2**30  # of the Python objects that a JSON text becomes
 COUNTED_BYTES = 2**20  # a smaller text cannot become so many
@@ -121,6 +121,26 @@ def encoded_texts(array: NDArray[Any]) -> NDArray[Any]:
     texts = np.empty(array.shape, object)
     texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
     return texts
+
+
+def rows_of(inputs: Mapping[str, Schema], arrays: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+    """The values of each row by input.
+
+    Raises:
+        ValueMismatchError: A text is not UTF-8.
+    """
+    columns = [decode_rows(inputs[name], array, (name,)) for name, array in arrays.items()]
+    for each in (value for column in columns for value in column):
+        if isinstance(each, ValueMismatchError):
+            raise each
+    return [dict(zip(arrays, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def with_texts(value: Any) -> Any:
+    """A value, or those of an object, with ``str`` in place of the ``bytes`` of arrays."""
+    if isinstance(value, Mapping):
+        return {name: with_texts(each) for name, each in value.items()}
+    return decoded_texts(value, "") if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 # From arrays.
