@@ -15,6 +15,7 @@ CHECKPOINT = (
 )
 FOLDERS = {
     "config.pbtxt": "a model of Triton's repository; pass the folder above it as model_repository to Triton()",
+    "config.json": "a folder of Hugging Face without weights, *.safetensors or pytorch_model.bin; fetch them, too",
     "saved_model.pb": "a SavedModel of TensorFlow; convert it to ONNX with tf2onnx",
 }
 HEADS = {

@@ -34,8 +34,7 @@ __all__ = [
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
-FEATURES = "features"
-"""The input of a model whose columns have no names, or too many."""
+FEATURES = "features"  # the input of a model whose columns have no names, or too many
 MOST_COLUMNS = 100  # as inputs of their own
 NUMBER: Schema = {"type": "number"}
 FLOAT: Schema = {"type": "number", "dtype": "FP32"}

@@ -19,6 +19,9 @@ from pytriton.files.zips import ZIP, has_file
 
 __all__ = ["FORMATS", "Format", "format_of", "recognized"]
 
+TRANSFORMERS = ("transformers", "torch", "PIL")
+SENTENCES = ("sentence_transformers", *TRANSFORMERS)
+
 
 @dataclass(frozen=True)
 class Format:
@@ -47,9 +50,9 @@ def _has(pattern: str) -> Callable[[Path, bytes], bool]:
     return lambda path, head: head.startswith(ZIP) and has_file(path, pattern)
 
 
-def _is_hugging_face(path: Path, head: bytes) -> bool:
-    is_described = (path / "config.json").is_file() or (path / "modules.json").is_file()
-    return is_described and any((*path.rglob("*.safetensors"), *path.rglob("pytorch_model*.bin")))
+def _has_network(file: str) -> Callable[[Path, bytes], bool]:
+    weights = ("*.safetensors", "pytorch_model*.bin")
+    return lambda path, _: (path / file).is_file() and any(each for name in weights for each in path.rglob(name))
 
 
 def _is_xgboost(path: Path, head: bytes) -> bool:
@@ -63,7 +66,8 @@ FORMATS = (
     Format("TorchServe", (".mar",), "torchserve", "", (), True, _has(MANIFEST)),
     Format("torch.export", (".pt2",), "torch", "torch", ("torch",), True, _has(r"[^/]+/models/[^/]+\.json")),
     Format("TorchScript", (".pt", ".pth"), "torch", "torch", ("torch",), True, _has(r"[^/]+/constants\.pkl")),
-    Format("Hugging Face", (), "huggingface", "hf", ("transformers", "torch"), False, _is_hugging_face),
+    Format("Sentence Transformers", (), "huggingface", "hf", SENTENCES, False, _has_network("modules.json")),
+    Format("Hugging Face", (), "huggingface", "hf", TRANSFORMERS, False, _has_network("config.json")),
     Format("LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n"),
     Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),

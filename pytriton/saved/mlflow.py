@@ -37,7 +37,6 @@ TYPES: dict[str, tuple[Schema, Callable[[Any], Any]]] = {
     ),
 }
 OTHERS: tuple[Schema, Callable[[Any], Any]] = ({"encoding": "json"}, lambda texts: [*map(json.loads, texts)])
-OF_NUMPY = {"str": "BYTES", "object": "BYTES"}
 REFUSALS = (ValueError, MlflowException)
 
 
@@ -71,7 +70,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
 def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
     inputs = {}
     for spec in specs:
-        dtype = OF_NUMPY.get(spec.type.name) or triton_name(spec.type)
+        dtype = "BYTES" if spec.type.kind in "OU" else triton_name(spec.type)
         inputs[spec.name or FEATURES] = tensor_schema(dtype, spec.shape[1:])
     is_one = [*inputs] == [FEATURES]
     return Contents(

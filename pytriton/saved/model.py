@@ -134,8 +134,7 @@ class SavedModel(OwnForm):
     """
 
     def __init__(self, name: str, contents: Contents) -> None:
-        self.__name__ = name
-        self.contents = contents
+        self.__name__, self.contents = name, contents
         self._arrays, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
         is_open, batching = _is_open(contents), contents.batching
         outputs = dict(contents.results) or {

@@ -41,12 +41,11 @@ def read(path: Path, options: LoadOptions) -> Contents:
     told = {name: Axes.told(path, name, options) for name in sorted(inputs_of_unknown_rank(path))}
     inputs = [told.get(each.name, each) for each in inputs]
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
-    names = [each.name for each in outputs]
 
     def predict(arrays: Arrays) -> dict[str, Any]:
         fed = {each.name: each.fitted(arrays[each.name], batching) for each in inputs}
         texts = {name: decoded_texts(array, name) for name, array in fed.items() if array.dtype == object}
-        return dict(zip(names, session.run(names, fed | texts), strict=True))
+        return dict(zip((each.name for each in outputs), session.run(None, fed | texts), strict=True))
 
     notes = [*(f"input {each}" for each in inputs), *(f"output {each}" for each in outputs)]
     return Contents(

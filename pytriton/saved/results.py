@@ -45,9 +45,8 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
         if is_one and array.dtype.kind == "f" and are_probabilities and len(labels) == 2:
             array = np.stack([1 - array.reshape(-1), array.reshape(-1)], axis=1)
         if array.ndim == 2 and array.shape[1] == len(labels) and array.dtype.kind == "f":
-            scores = dict(zip(labels, array.T, strict=True))
             rows = [dict(zip(labels, row, strict=True)) for row in array.tolist()]
-            named |= scores if len(outputs) == 1 else {name: rows}
+            named |= dict(zip(labels, array.T, strict=True)) if len(outputs) == 1 else {name: rows}
         else:
             is_class = is_one and array.dtype.kind in "iu"
             named[name] = np.array(labels, object)[array.reshape(-1)] if is_class else value

@@ -51,10 +51,10 @@ def read(path: Path, options: LoadOptions) -> Contents:
     warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
-    call = getattr(model, method)
     labels = _labels(model) if method in OF_CLASSES else None
 
-    def named(result: Any) -> Any:
+    def predict(arrays: Arrays) -> Any:
+        result = getattr(model, method)(prepare(arrays))
         if isinstance(result, list):  # of probabilities, for each output of the model
             return {f"output_{index}": each for index, each in enumerate(result)}
         if labels is None or np.ndim(result) != 2 or np.shape(result)[1] != len(labels):
@@ -73,9 +73,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
     notes = [] if labels is None else [f"one output per class: {', '.join(labels)}"]
-    return Contents(
-        kind, inputs, lambda arrays: named(call(prepare(arrays))), {}, example, method, methods, notes=notes
-    )
+    return Contents(kind, inputs, predict, {}, example, method, methods, notes=notes)
 
 
 def _load(path: Path, trust: bool) -> Any:
