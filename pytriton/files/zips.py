@@ -55,6 +55,8 @@ def _entries(path: Path) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+        if entries and min(each.header_offset for each in entries):
+            raise zipfile.BadZipFile("its end is that of a zip file within it")
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise _damaged(path, error) from error
     expanded = sum(each.file_size for each in entries)

@@ -56,7 +56,7 @@ def _has_network(file: str) -> Callable[[Path, bytes], bool]:
 
 
 def _is_xgboost(path: Path, head: bytes) -> bool:
-    return re.match(rb'\s*\{(?:\s*"|L\x00{7}\x07|[iU]\x07)(?:learner|version)\b', head) is not None
+    return re.match(rb'\s*\{(?:\s*"|L\x00{7}\x07|[iU]\x07)(?:learner\b|version"?\s*:?\s*\[)', head) is not None
 
 
 FORMATS = (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -118,3 +120,14 @@ def made(task: str, folder: Path) -> Path:
 def sound(seed: int) -> np.ndarray:
     """Half a second."""
     return np.random.default_rng(seed).standard_normal(8000).astype(np.float32)
+
+
+def sentences(folder: Path) -> Any:
+    """Write a folder of Sentence Transformers; returns its network."""
+    library = pytest.importorskip("sentence_transformers", reason="it is not installed: make test-torch installs it")
+    models = importlib.import_module("sentence_transformers.models")
+    torch.manual_seed(7)
+    word = models.Transformer(str(bert("Model")(folder / "word")))
+    network = library.SentenceTransformer(modules=[word, models.Pooling(SIZES["hidden_size"])], device="cpu")
+    network.save(str(folder))
+    return network
