@@ -55,7 +55,7 @@ def _entries(path: Path) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-        if entries and min(each.header_offset for each in entries):
+        if min((each.header_offset for each in entries), default=0):
             raise zipfile.BadZipFile("its end is that of a zip file within it")
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise _damaged(path, error) from error

@@ -56,7 +56,7 @@ def load(
         trust: Whether the file may run code, as pickles do. Trust only files whose origin you know.
         inputs: Types that take the place of what the file says, by name of the input: ``"int64"``, or with a shape
             without batch axis, ``"float32:3,-1,-1"``. ``"string"`` is text, and ``"bytes"`` a file.
-        batch: Whether the first axis of all tensors of an ONNX file is that of the batch; default: it is found out.
+        batch: Whether the first axis of all tensors is the batch's, of ONNX and PyTorch; default: it is found out.
         labels: Names of the classes, in the model's order, for files that have numbers of classes alone. A number of a
             class becomes its name, and a result with a column for each class has an output for each.
         threads: For one call of the model; default: ``OMP_NUM_THREADS``, or all cores that this process may use.
