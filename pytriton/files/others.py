@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pytriton.files.networks import ADAPTER
 from pytriton.files.pickles import OF_TORCH
 from pytriton.files.zips import ZIP, has_file
 
@@ -15,6 +16,7 @@ CHECKPOINT = (
 )
 FOLDERS = {
     "config.pbtxt": "a model of Triton's repository; pass the folder above it as model_repository to Triton()",
+    ADAPTER: "an adapter of PEFT, whose network is elsewhere; save the network with it: merge_and_unload()",
     "config.json": "a folder of Hugging Face without weights, *.safetensors or pytorch_model.bin; fetch them, too",
     "saved_model.pb": "a SavedModel of TensorFlow; convert it to ONNX with tf2onnx",
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytriton.compat.torchserve import MANIFEST
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.networks import has_network
 from pytriton.files.onnx import looks_like_onnx
 from pytriton.files.others import what_else
 from pytriton.files.pickles import is_pickle
@@ -51,8 +52,7 @@ def _has(pattern: str) -> Callable[[Path, bytes], bool]:
 
 
 def _has_network(file: str) -> Callable[[Path, bytes], bool]:
-    weights = ("*.safetensors", "pytorch_model*.bin")
-    return lambda path, _: (path / file).is_file() and any(each for name in weights for each in path.rglob(name))
+    return lambda path, _: (path / file).is_file() and has_network(path)
 
 
 def _is_xgboost(path: Path, head: bytes) -> bool:

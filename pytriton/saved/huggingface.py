@@ -18,6 +18,7 @@ from PIL import Image
 from transformers.pipelines import PIPELINE_REGISTRY, PipelineException
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.networks import check_weights
 from pytriton.llm.kinds import EMBEDDING, INPUT, KEY, TOKENS, VECTOR, Kind
 from pytriton.saved.contents import NUMBER, STRING, Arrays, Contents, LoadOptions, choose_method
 from pytriton.saved.results import ANYTHING, SCORES
@@ -80,11 +81,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     Raises:
         PyTritonValidationError: The network is for none of the tasks, or its weights must be trusted.
     """
-    if not options.trust and not any(path.rglob("*.safetensors")):
-        raise PyTritonValidationError(
-            f"{path} has no weights in safetensors, and pickled ones can run any code. If you know where they come "
-            "from, allow that with trust=True (--trust); else have the model saved again by save_pretrained"
-        )
+    if not options.trust:
+        check_weights(path)
     safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": device_of(options)}
     safe["model_kwargs"] = {} if options.trust else {"use_safetensors": True}
     return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
@@ -118,9 +116,13 @@ def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Content
 
 def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Contents:
     """A model whose inputs and outputs are those of an ``EmbeddingModel``."""
-    from sentence_transformers import SentenceTransformer
+    import sentence_transformers
 
-    network = SentenceTransformer(str(path), local_files_only=True, **safe)
+    if int((version := sentence_transformers.__version__).partition(".")[0]) < 6 and not options.trust:
+        raise PyTritonValidationError(
+            f"{path}: sentence-transformers {version} trusts any folder; install 6, or --trust"
+        )
+    network = sentence_transformers.SentenceTransformer(str(path), local_files_only=True, **safe)
 
     def predict(arrays: Arrays) -> dict[str, Any]:
         given = [row[INPUT] for row in rows_of({INPUT: TEXT_OR_TOKENS}, arrays)]

@@ -222,10 +222,29 @@ def test_what_is_for_no_task_or_has_no_weights_is_told(tmp_path):
         load(path)
 
 
+def test_an_adapter_whose_network_would_be_fetched_is_told(tmp_path):
+    path = made("text-classification", tmp_path)
+    (path / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/network"}')
+    with pytest.raises(PyTritonValidationError, match="is an adapter of PEFT, whose network is elsewhere"):
+        load(path, trust=True)
+
+
+def test_modules_of_sentences_run_only_if_they_are_trusted(tmp_path):
+    sentences(tmp_path)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[1]["type"] = "own.Own"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'made')!r})\n")
+    with pytest.raises(PyTritonValidationError, match="Sentence Transformers|trusts any folder; install 6"):
+        load(tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
 def test_sentences_are_embedded_as_by_their_library(tmp_path, offline):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="it is not installed")
     network = sentences(tmp_path)
     offline.clear()  # of its description, which the library asks for
-    model = load(tmp_path)
+    model = load(tmp_path, trust=int(sentence_transformers.__version__.partition(".")[0]) < 6)
     texts = [row["text"] for row in TEXTS]
     found = model.predict(arrays_of(model, {"input": texts}))
     np.testing.assert_allclose(found["embedding"], network.encode(texts), rtol=1e-5, atol=1e-6)
