@@ -119,9 +119,7 @@ def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Conte
     import sentence_transformers
 
     if int((version := sentence_transformers.__version__).partition(".")[0]) < 6 and not options.trust:
-        raise PyTritonValidationError(
-            f"{path}: sentence-transformers {version} trusts any folder; install 6, or --trust"
-        )
+        raise PyTritonValidationError(f"{path}: sentence-transformers {version} trusts any folder; install 6 or newer")
     network = sentence_transformers.SentenceTransformer(str(path), local_files_only=True, **safe)
 
     def predict(arrays: Arrays) -> dict[str, Any]:

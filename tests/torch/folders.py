@@ -57,7 +57,7 @@ def gpt2(folder: Path) -> Path:
         bos_token_id=2, eos_token_id=3,
     )  # fmt: skip
     network = transformers.GPT2LMHeadModel(config)
-    network.generation_config.update(max_length=12, do_sample=False, eos_token_id=None)
+    network.generation_config.update(max_length=12, do_sample=True, top_k=1, eos_token_id=None)
     return saved(network, folder, tokenizer(pads=False))
 
 

@@ -235,7 +235,7 @@ def test_modules_of_sentences_run_only_if_they_are_trusted(tmp_path):
     modules[1]["type"] = "own.Own"
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'made')!r})\n")
-    with pytest.raises(PyTritonValidationError, match="Sentence Transformers|trusts any folder; install 6"):
+    with pytest.raises(PyTritonValidationError, match=r"Sentence Transformers|trusts any folder; install 6"):
         load(tmp_path)
     assert not (tmp_path / "made").exists()
 
