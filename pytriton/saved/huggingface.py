@@ -97,8 +97,9 @@ def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Content
             f"{path}: transformers {transformers.__version__} has no pipeline for {task}; pip install 'transformers<5'"
         )
     pipe = transformers.pipeline(task, str(path), **safe)
-    if task == "text-generation" and pipe.tokenizer.pad_token is None:
-        pipe.tokenizer.pad_token = pipe.tokenizer.eos_token
+    if task == "text-generation":  # which goes on after the end of each row of a batch
+        pipe.tokenizer.padding_side = "left"
+        pipe.tokenizer.pad_token = pipe.tokenizer.pad_token or pipe.tokenizer.eos_token
     inputs = {name: options.inputs.get(name, schema) for name, schema in TASKS[task].inputs.items()}
     is_file = "contentEncoding" in inputs.get("audio", ())  # for ffmpeg; silence has no text that would be an example
     return Contents(
@@ -153,5 +154,4 @@ def _answer(pipe: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found = [*pipe((given(row) for row in rows), batch_size=len(rows) if fills_up else 1, **options)]
     if RESULT in results:
         return {RESULT: found}
-    found = [each[0] if isinstance(each, list) else each for each in found]
-    return {name: [each[name] for each in found] for name in results}
+    return {name: [(each[0] if isinstance(each, list) else each)[name] for each in found] for name in results}
