@@ -114,7 +114,7 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
         hint = f"pip install -r {listed}" if listed.is_file() else "install it, or put its folder into PYTHONPATH"
         line = f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
         raise PyTritonValidationError(line) from error
-    except PyTritonValidationError:
+    except (ImportError, PyTritonValidationError):
         raise
     except Exception as error:
         raise damaged(path, file_format.title, error) from error
