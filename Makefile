@@ -16,7 +16,7 @@ SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 demo test thorough unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test thorough test-cluster unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
+.PHONY: demo test thorough test-cluster test-torch unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
 
 demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
@@ -55,6 +55,11 @@ newer:
 test-cluster: $(VENV)/.with-test
 	$(INSTALL) --editable '.[ray]'
 	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
+
+# Saved networks of PyTorch and Hugging Face. pip chooses the wheel of torch: one for the CPU is smaller.
+test-torch: $(VENV)/.with-test
+	$(INSTALL) --editable '.[hf,torch]'
+	$(BIN)/python -m pytest tests/torch
 
 # clang-tidy reads each folder of the native code as one source: what they include is read once, and a fault that takes
 # several sources is found.

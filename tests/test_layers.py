@@ -54,7 +54,8 @@ LAYERS = {
         "threads",
         "wire.frames",
     ],
-    "compat": ["client", "exceptions", "forks", "model_config", "server.statistics"],
+    "files": ["exceptions"],
+    "compat": ["client", "exceptions", "files.zips", "forks", "model_config", "server.statistics"],
     "worker": ["constants", "exceptions", "forks", "logs", "model_config", "proxy", "recording", "threads", "wire"],
     "decorators": [
         "constants",
@@ -293,13 +294,23 @@ LAYERS = {
         "utils",
         "worker",
     ],
-    "files": ["exceptions"],
-    "saved": ["compat.torchserve", "decorators.batching", "exceptions", "files", "logs", "model_config", "signature"],
+    "saved": [
+        "compat.mlserver",
+        "compat.torchserve",
+        "decorators.batching",
+        "exceptions",
+        "files",
+        "llm.kinds",
+        "logs",
+        "model_config",
+        "signature",
+    ],
     "image": ["exceptions", "files.onnx", "saved.formats", "saved.layouts"],
     "cli": [
         "base",
         "client",
         "cluster",
+        "compat.mlserver",
         "config",
         "constants",
         "decorators",
@@ -411,6 +422,7 @@ LAZY_IMPORTS = {
     "pytriton.python_proxy.model": {"pytriton.cluster.proxy": "tells what to install if pyzmq is absent"},
     "pytriton.remote": {"pytriton.cluster.relay": OPTIONAL},
     "pytriton.saved.model": {"f'pytriton.saved.{file_format.module}'": "the library of one format comes with an extra"},
+    "pytriton.saved.huggingface": {"sentence_transformers": OPTIONAL},
     "pytriton.saved.sklearn": {"pandas": OPTIONAL, "skops": OPTIONAL},
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {
@@ -528,6 +540,7 @@ APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvico
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
 # Of the extras with the names of formats.
 FORMATS = {"joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
+FORMATS |= {"PIL", "sentence_transformers", "torch", "transformers"}
 BY_LAYER = {
     "cli": COMMAND_LINE,
     "cluster": {"zmq"},

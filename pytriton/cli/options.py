@@ -89,7 +89,7 @@ Batch = Annotated[
     bool | None,
     typer.Option(
         "--batch/--no-batch",
-        help="Whether the first axis of an ONNX file's tensors is the batch's.",
+        help="Whether the first axis of the tensors is the batch's, of ONNX and PyTorch.",
         show_default="found out",
         rich_help_panel=FILES,
     ),

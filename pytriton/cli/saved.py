@@ -19,10 +19,11 @@ from pytriton.cli.errors import TargetError
 from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target
 from pytriton.cli.terminal import exit_on_error
+from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved.formats import FORMATS
-from pytriton.saved.layouts import SETTINGS, locate
+from pytriton.saved.layouts import locate
 from pytriton.saved.model import load, name_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.triton import Triton

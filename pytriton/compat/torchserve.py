@@ -1,17 +1,25 @@
-"""Handlers of archives of TorchServe, called as TorchServe calls them, without it."""
+"""Archives of TorchServe and their handlers, called as TorchServe calls them, without it."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import shutil
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.zips import extract
 
-__all__ = ["Context", "load_handler"]
+__all__ = ["MANIFEST", "Archive", "Context", "load_archive"]
+
+MANIFEST = "MAR-INF/MANIFEST.json"
 
 OF_TORCHSERVE = ("image_classifier", "image_segmenter", "object_detector", "text_classifier")
 Handle = Callable[[Any, Any], Any]
@@ -35,7 +43,49 @@ class Context:
         """Nothing: answers are JSON."""
 
 
-def load_handler(archive: Path, folder: Path, handler: str, context: Context) -> Callable[[Any], Any]:
+class Archive(NamedTuple):
+    """The name of an archive's model, that of its handler, and what answers the requests of a batch."""
+
+    name: str
+    handler: str
+    answer: Callable[[Any], Any]
+
+
+def load_archive(path: Path) -> Archive:
+    """Load the handler of an archive into this process, and let it load its model.
+
+    The files of the archive are in a folder of their own, until nothing has a reference to ``answer`` any more.
+
+    Raises:
+        PyTritonValidationError: The archive is damaged, or its handler is missing, fails, or comes with TorchServe.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pytriton-mar-"))
+    try:
+        extract(path, folder)
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        name, handler = manifest["model"]["modelName"], manifest["model"]["handler"]
+        sys.path.insert(0, str(folder))  # for the other modules of the archive
+        properties = {"model_dir": str(folder), "gpu_id": None, "batch_size": 1, "server_name": "pytriton"}
+        answer = _load_handler(path, folder, handler, Context(name, manifest, properties))
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.path[:] = [each for each in sys.path if each != str(folder)]
+        if isinstance(error, ModuleNotFoundError):
+            hint = "it comes with TorchServe: pip install torchserve" if error.name == "ts" else "install it"
+            raise PyTritonValidationError(f"{path} needs the module {error.name!r}; {hint}") from error
+        if isinstance(error, PyTritonValidationError) or not isinstance(error, Exception):
+            raise
+        raise PyTritonValidationError(f"{path} cannot be loaded ({type(error).__name__}: {error!s:.200})") from error
+    weakref.finalize(answer, _remove, folder, os.getpid())
+    return Archive(name, handler, answer)
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # and not a worker that was forked from it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _load_handler(archive: Path, folder: Path, handler: str, context: Context) -> Callable[[Any], Any]:
     """What answers the requests of a batch, after it has loaded the model.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["check_survives", "damaged"]
+__all__ = ["check_survives", "check_trees", "damaged"]
 
 TIMEOUT_S = 60
 BEGIN = """
@@ -64,6 +64,24 @@ def check_survives(path: Path, library: str) -> None:
     if status < 0:
         raise PyTritonValidationError(
             f"{path} is damaged: a process that reads it dies in {library}; save the model again"
+        )
+
+
+def check_trees(path: Path) -> None:
+    """Check that all of a file of LightGBM is there: reading one that is cut off may end the process (4.7).
+
+    Raises:
+        PyTritonValidationError: Trees or parameters are missing, or have another size than the file says.
+    """
+    data = path.read_bytes()
+    sizes = re.search(rb"^tree_sizes=([\d ]*)$", data, re.MULTILINE)
+    starts = [each.start() for each in re.finditer(rb"^Tree=\d+$", data, re.MULTILINE)]
+    end = data.find(b"\nend of trees\n")
+    expected = [int(each) for each in sizes[1].split()] if sizes else []
+    found = [after - before for before, after in zip(starts, [*starts[1:], end + 1], strict=True)] if starts else []
+    if end < 0 or found != expected or b"\nend of parameters\n" not in data[end:]:
+        raise PyTritonValidationError(
+            f"{path} is a damaged LightGBM file: trees or parameters are missing; save the model again"
         )
 
 

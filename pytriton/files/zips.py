@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import zipfile
 from pathlib import Path, PurePosixPath
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["extract", "zip_names"]
+__all__ = ["ZIP", "extract", "has_file", "zip_names"]
+
+ZIP = b"PK\x03\x04"
 
 MOST_EXPANSION = 100  # what compresses better is no model
 LEAST_EXPANDED_BYTES = 2**26
@@ -21,6 +24,11 @@ def zip_names(path: Path) -> list[str]:
         PyTritonValidationError: It is damaged, or would expand to far more bytes than it has.
     """
     return [each.filename for each in _entries(path)]
+
+
+def has_file(path: Path, pattern: str) -> bool:
+    """Whether a zip file has a file whose name is of a pattern; errors are those of :func:`zip_names`."""
+    return any(re.fullmatch(pattern, name) for name in zip_names(path))
 
 
 def extract(path: Path, folder: Path) -> None:
@@ -47,6 +55,8 @@ def _entries(path: Path) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
+        if min((each.header_offset for each in entries), default=0):
+            raise zipfile.BadZipFile("its end is that of a zip file within it")
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise _damaged(path, error) from error
     expanded = sum(each.file_size for each in entries)

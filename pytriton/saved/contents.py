@@ -5,55 +5,47 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import triton_name
-from pytriton.signature.schema import Schema
+from pytriton.signature.schema import Schema, tensor_of
 
 __all__ = [
+    "AXIS_NOTES",
     "FEATURES",
     "FLOAT",
     "MOST_COLUMNS",
     "NUMBER",
     "STRING",
     "Arrays",
+    "Axes",
     "Contents",
     "LoadOptions",
     "choose_method",
     "column_schemas",
+    "has_batch_axis",
     "matrix_of",
-    "parse_input",
-    "tensor_schema",
 ]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
-FEATURES = "features"
-"""The input of a model whose columns have no names, or too many."""
+FEATURES = "features"  # the input of a model whose columns have no names, or too many
 MOST_COLUMNS = 100  # as inputs of their own
 NUMBER: Schema = {"type": "number"}
 FLOAT: Schema = {"type": "number", "dtype": "FP32"}
 STRING: Schema = {"type": "string"}
-TEXTS = ("str", "string", "text")
-KINDS = {"BOOL": "boolean", "BYTES": "string", "INT64": "integer", "FP64": "number"}
-ONE = ((), (1,))
+BATCH = re.compile(r"batch|bs\b|^N$", re.IGNORECASE)
+AXIS_NOTES = {True: "the first axis is the batch's", False: "no batch axis: one request per call"}
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a file is loaded.
-
-    Attributes:
-        method: Of the model, such as ``predict_proba``; None is the usual one.
-        trust: Whether the file may run code.
-        inputs: Schemas that take the place of what the file says, by name of the input.
-        batch: Whether the first axis of all tensors is that of the batch; None finds out.
-        threads: For one call of the model.
-    """
+    """The arguments of :func:`pytriton.saved.load`, with the schemas of inputs."""
 
     method: str | None = None
     trust: bool = False
@@ -77,7 +69,8 @@ class Contents:
         methods: Those that the model has.
         batching: Whether the arrays have a batch axis.
         notes: More lines for the reader of a report.
-        results: The schemas of outputs, if no example of inputs is known that could find them out.
+        results: The schemas of outputs that no example can find out; without an example, the model is not tried.
+        marks: Parameters for the model's configuration, which tell what it is.
         refusals: Exceptions of ``predict`` by which the library refuses a value, such as an unknown category.
     """
 
@@ -91,45 +84,60 @@ class Contents:
     batching: bool = True
     notes: Sequence[str] = ()
     results: Mapping[str, Schema] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[type[Exception], ...] = (ValueError,)
 
 
-def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
-    """The schema of a tensor; one value per row is a number or text, and not an array.
+class Axes(NamedTuple):
+    """An input or output as a file declares it: its dtype as ``FP32``; an axis is a size, a name, or None for any."""
 
-    Args:
-        dtype: Its name in the inference protocol, such as ``FP32``.
-        shape: Without batch axis; -1 is any size.
-    """
-    if tuple(shape) not in ONE:
-        return {"type": "array", "dtype": dtype, "shape": [*shape]}
-    if dtype in KINDS:
-        return {"type": KINDS[dtype]}
-    return {"type": "number" if dtype.startswith(("FP", "BF")) else "integer", "dtype": dtype}
+    name: str
+    dtype: str
+    sizes: Sequence[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join('?' if size is None else str(size) for size in self.sizes)})"
+
+    def shape(self, batching: bool) -> tuple[int, ...]:
+        """Without batch axis; -1 is any size."""
+        return tuple(size if isinstance(size, int) and size > 0 else -1 for size in self.sizes[batching:])
+
+    @classmethod
+    def told(cls, path: Path, name: str, options: LoadOptions) -> Axes:
+        """Those of an input that the user has to tell; the first one is the batch's, unless ``batch`` is False."""
+        if name not in options.inputs:
+            raise PyTritonValidationError(
+                f"{path} does not say which dtype and shape its input {name!r} has; tell them without the batch axis "
+                f"with inputs={{{name!r}: 'dtype:shape'}} (--input {name}:dtype:shape)"
+            )
+        schema, first = options.inputs[name], [] if options.batch is False else [None]
+        return cls(name, triton_name(tensor_of(name, schema).dtype), [*first, *schema.get("shape", ())])
+
+    def fitted(self, array: NDArray[Any], batching: bool) -> NDArray[Any]:
+        """An array in the rank that the file declares: one value per row has an axis of its own else."""
+        if array.ndim == len(self.sizes):
+            return array
+        return array.reshape(array.shape[0] if batching else array.shape[:0])
 
 
-def parse_input(text: str) -> tuple[str, Schema]:
-    """Read ``name:dtype`` or ``name:dtype:shape``, as in ``city:string``, ``file:bytes`` and ``x:float32:3,-1``.
+def has_batch_axis(path: Path, inputs: Sequence[Axes]) -> bool:
+    """Whether the first axis of all inputs is that of the batch.
 
     Raises:
-        PyTritonValidationError: It has another form, or the dtype is none of the server's.
+        PyTritonValidationError: It is not known.
     """
-    found = re.fullmatch(r"(.+?):([a-z]\w*)(?::([-\d,]+))?", text)
-    try:
-        if found is None:
-            raise ValueError
-        name, dtype, sizes = found.groups()
-        shape = tuple(map(int, sizes.split(","))) if sizes else ()
-        if not all(size == -1 or size > 0 for size in shape):
-            raise ValueError
-        if dtype == "bytes" and not shape:
-            return name, {"type": "string", "contentEncoding": "base64"}
-        return name, tensor_schema("BYTES" if dtype in TEXTS else triton_name(np.dtype(dtype)), shape)
-    except (TypeError, ValueError) as error:
+    firsts = [each.sizes[0] if each.sizes else 0 for each in inputs]
+    if all(isinstance(first, int) for first in firsts):
+        return False
+    names = {first for first in firsts if isinstance(first, str)}
+    later = {size for each in inputs for size in each.sizes[1:] if isinstance(size, str)}
+    elsewhere = any(map(BATCH.search, later)) and not any(map(BATCH.search, names))
+    if len(names) > 1 or elsewhere or any(isinstance(first, int) for first in firsts):
         raise PyTritonValidationError(
-            f"input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE without the batch axis, such as age:int64 or "
-            "image:float32:3,-1,-1"
-        ) from error
+            f"{path}: which axis is that of the batch? Its inputs are {', '.join(map(str, inputs))}. If it is the "
+            "first one of all, load it with batch=True (--batch); else with batch=False (--no-batch)"
+        )
+    return True
 
 
 def choose_method(chosen: str | None, methods: Sequence[str], kind: str) -> str:

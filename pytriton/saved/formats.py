@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytriton.compat.torchserve import MANIFEST
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.networks import has_network
 from pytriton.files.onnx import looks_like_onnx
-from pytriton.files.zips import zip_names
+from pytriton.files.others import what_else
+from pytriton.files.pickles import is_pickle
+from pytriton.files.zips import ZIP, has_file
 
-__all__ = ["FORMATS", "MANIFEST", "Format", "format_of", "recognized"]
+__all__ = ["FORMATS", "Format", "format_of", "recognized"]
 
-HEAD_BYTES = 512
-MANIFEST = "MAR-INF/MANIFEST.json"  # of archives of TorchServe
-ZIP = b"PK\x03\x04"
-COMPRESSED = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x5d\x00\x00")
-PICKLE_SUFFIXES = (".joblib", ".pickle", ".pkl", ".sav", ".gz", ".z", ".bz2", ".xz", ".lzma")
+TRANSFORMERS = ("transformers", "torch", "PIL")
+SENTENCES = ("sentence_transformers", *TRANSFORMERS)
 
 
 @dataclass(frozen=True)
@@ -46,45 +47,31 @@ class Format:
     recognizes: Callable[[Path, bytes], bool]
 
 
-def _is_skops(path: Path, head: bytes) -> bool:
-    return head.startswith(ZIP) and "schema.json" in zip_names(path)
+def _has(pattern: str) -> Callable[[Path, bytes], bool]:
+    return lambda path, head: head.startswith(ZIP) and has_file(path, pattern)
 
 
-def _is_mar(path: Path, head: bytes) -> bool:
-    return head.startswith(ZIP) and MANIFEST in zip_names(path)
-
-
-def _is_pickle(path: Path, head: bytes) -> bool:
-    if re.match(rb"\x80[\x02-\x05]", head):
-        return True
-    return path.suffix.lower() in PICKLE_SUFFIXES and head.startswith(COMPRESSED)  # as joblib compresses
+def _has_network(file: str) -> Callable[[Path, bytes], bool]:
+    return lambda path, _: (path / file).is_file() and has_network(path)
 
 
 def _is_xgboost(path: Path, head: bytes) -> bool:
-    return re.match(rb'\s*\{(?:\s*"|L\x00{7}\x07|[iU]\x07)(?:learner|version)\b', head) is not None
+    return re.match(rb'\s*\{(?:\s*"|L\x00{7}\x07|[iU]\x07)(?:learner\b|version"?\s*:?\s*\[)', head) is not None
 
 
 FORMATS = (
     Format("MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file()),
-    Format("skops", (".skops",), "sklearn", "sklearn", ("skops", "sklearn"), False, _is_skops),
-    Format("pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "sklearn"), True, _is_pickle),
-    Format("TorchServe", (".mar",), "torchserve", "", (), True, _is_mar),
+    Format("skops", (".skops",), "sklearn", "sklearn", ("skops", "sklearn"), False, _has("schema.json")),
+    Format("pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "sklearn"), True, is_pickle),
+    Format("TorchServe", (".mar",), "torchserve", "", (), True, _has(MANIFEST)),
+    Format("torch.export", (".pt2",), "torch", "torch", ("torch",), True, _has(r"[^/]+/models/[^/]+\.json")),
+    Format("TorchScript", (".pt", ".pth"), "torch", "torch", ("torch",), True, _has(r"[^/]+/constants\.pkl")),
+    Format("Sentence Transformers", (), "huggingface", "hf", SENTENCES, False, _has_network("modules.json")),
+    Format("Hugging Face", (), "huggingface", "hf", TRANSFORMERS, False, _has_network("config.json")),
     Format("LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n"),
     Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),
 )
-
-FOLDERS = {
-    "config.pbtxt": "a model of Triton's repository; pass the folder above it as model_repository to Triton()",
-    "config.json": "a folder of Hugging Face; docs/i_have.md has a program that serves one",
-    "saved_model.pb": "a SavedModel of TensorFlow; convert it to ONNX with tf2onnx",
-}
-HEADS = {
-    b"binf": "XGBoost's old binary format; load it with XGBoost and save it as .ubj",
-    b"\x89HDF": "HDF5; if it is a model of Keras, export it with model.export(..., format='onnx')",
-    b"GGUF": "GGUF; serve it with a program that yields its tokens, see docs/llm.md",
-    b"version https://git-lfs": "a pointer of Git LFS, not the file itself; run git lfs pull",
-}
 
 
 def format_of(path: Path) -> Format:
@@ -96,15 +83,12 @@ def format_of(path: Path) -> Format:
     """
     if not path.exists():
         raise PyTritonValidationError(f"there is no file {path}")
-    head = b"" if path.is_dir() else _head(path)
+    head = _head(path)
     if not head and not path.is_dir():
         raise PyTritonValidationError(f"{path} is empty; save the model again")
     if known := recognized(path, head):
         return known
-    if path.is_dir():
-        found = next((what for name, what in FOLDERS.items() if (path / name).is_file()), None)
-        raise PyTritonValidationError(f"{path} is {found or 'a folder without a file MLmodel; name the model file'}")
-    if found := next((what for start, what in HEADS.items() if head.startswith(start)), None):
+    if found := what_else(path, head):
         raise PyTritonValidationError(f"{path} is {found}")
     suffix = path.suffix.lower()
     if named := next((each for each in FORMATS if suffix in each.suffixes), None):
@@ -128,5 +112,7 @@ def recognized(path: Path, head: bytes | None = None) -> Format | None:
 
 
 def _head(path: Path) -> bytes:
+    if path.is_dir():
+        return b""
     with path.open("rb") as file:
-        return file.read(HEAD_BYTES)
+        return file.read(512)

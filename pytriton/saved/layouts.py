@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from pytriton.compat.mlserver import SETTINGS, read_settings
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.saved.formats import Format, format_of, recognized
 
-__all__ = ["SETTINGS", "Located", "locate"]
+__all__ = ["Located", "locate"]
 
-SETTINGS = "model-settings.json"
 IMPLEMENTATIONS = {  # classes of MLServer, and the modules here that read what they load
     "LightGBMModel": "lightgbm",
     "MLflowRuntime": "mlflow",
@@ -55,15 +54,8 @@ def locate(given: str | os.PathLike[str]) -> Located:
 
 
 def _of_mlserver(settings: Path) -> Located:
-    try:
-        told = json.loads(settings.read_bytes())
-        name, implementation = told.get("name", ""), told["implementation"]
-        uri = (told.get("parameters") or {}).get("uri") or "."
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise PyTritonValidationError(
-            f"{settings} is no file of settings of MLServer: {error!r:.200}; it needs name and implementation"
-        ) from error
-    module = IMPLEMENTATIONS.get(str(implementation).rpartition(".")[2])
+    name, implementation, uri = read_settings(settings)
+    module = IMPLEMENTATIONS.get(implementation.rpartition(".")[2])
     if module is None:
         raise PyTritonValidationError(
             f"{settings} has the implementation {implementation}, which is not served from a file; these are: "

@@ -12,10 +12,9 @@ import numpy as np
 import pandas
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.probe import damaged
 from pytriton.model_config.dtypes import triton_name
-from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions, tensor_schema
-from pytriton.signature.schema import Schema
+from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions
+from pytriton.signature.schema import Schema, tensor_schema
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which it would send from its import on
 from mlflow import pyfunc
@@ -38,7 +37,6 @@ TYPES: dict[str, tuple[Schema, Callable[[Any], Any]]] = {
     ),
 }
 OTHERS: tuple[Schema, Callable[[Any], Any]] = ({"encoding": "json"}, lambda texts: [*map(json.loads, texts)])
-OF_NUMPY = {"str": "BYTES", "object": "BYTES"}
 REFUSALS = (ValueError, MlflowException)
 
 
@@ -48,17 +46,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     Raises:
         PyTritonValidationError: The folder is damaged, needs modules that are not installed, or has no signature.
     """
-    if options.method is not None:
-        raise PyTritonValidationError(f"{path} is served through MLflow's pyfunc; leave method (--method) out")
-    try:
-        model = pyfunc.load_model(str(path))
-        signature = model.metadata.signature
-    except ModuleNotFoundError as error:
-        raise PyTritonValidationError(
-            f"{path} needs the module {error.name!r}, which is not installed: pip install -r {path}/requirements.txt"
-        ) from error
-    except Exception as error:  # of MLflow, or of the model's own library
-        raise damaged(path, "an MLflow model", error) from error
+    model = pyfunc.load_model(str(path))
+    signature = model.metadata.signature
     flavors = [name for name in model.metadata.flavors if name != pyfunc.FLAVOR_NAME]
     kind = f"MLflow {', '.join(flavors) or 'pyfunc'}"
     if signature is None or signature.inputs is None:
@@ -81,13 +70,12 @@ def read(path: Path, options: LoadOptions) -> Contents:
 def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
     inputs = {}
     for spec in specs:
-        dtype = OF_NUMPY.get(spec.type.name) or triton_name(spec.type)
+        dtype = "BYTES" if spec.type.kind in "OU" else triton_name(spec.type)
         inputs[spec.name or FEATURES] = tensor_schema(dtype, spec.shape[1:])
-
-    def predict(arrays: Arrays) -> Any:
-        return model.predict(arrays[FEATURES] if [*arrays] == [FEATURES] else arrays)
-
-    return Contents(kind, inputs, predict, refusals=REFUSALS)
+    is_one = [*inputs] == [FEATURES]
+    return Contents(
+        kind, inputs, lambda arrays: model.predict(arrays[FEATURES] if is_one else arrays), refusals=REFUSALS
+    )
 
 
 def _example(model: Any, inputs: dict[str, Schema]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import re
 import warnings
@@ -17,18 +16,19 @@ import numpy as np
 from pytriton.decorators.batching import batch as with_batch_axis
 from pytriton.decorators.batching import sample
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.probe import damaged
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
-from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions, parse_input
+from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions
 from pytriton.saved.formats import Format
 from pytriton.saved.layouts import locate
 from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
-from pytriton.signature.examples import warmed
-from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, tensor_of
+from pytriton.signature.examples import in_json, warmed, zero_of
+from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, schema_in, tensor_of
 from pytriton.signature.served import OwnForm
 from pytriton.signature.validation import Problem, ValueMismatchError
-from pytriton.signature.values import SignatureCodec, encode_rows
+from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows, with_texts
 
 __all__ = ["SavedModel", "load"]
 
@@ -36,9 +36,6 @@ LOGGER = get_logger("pytriton.saved")
 
 ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis; other axes hardly have both
 OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
-THREADS_VARIABLE = "OMP_NUM_THREADS"  # which worker processes have
-LONGEST_EXAMPLE = 2048  # characters of JSON
-ZEROS: dict[str, Any] = {"integer": 0, "number": 0.0, "boolean": False, "string": ""}
 
 
 def load(
@@ -59,7 +56,7 @@ def load(
         trust: Whether the file may run code, as pickles do. Trust only files whose origin you know.
         inputs: Types that take the place of what the file says, by name of the input: ``"int64"``, or with a shape
             without batch axis, ``"float32:3,-1,-1"``. ``"string"`` is text, and ``"bytes"`` a file.
-        batch: Whether the first axis of all tensors of an ONNX file is that of the batch; default: it is found out.
+        batch: Whether the first axis of all tensors is the batch's, of ONNX and PyTorch; default: it is found out.
         labels: Names of the classes, in the model's order, for files that have numbers of classes alone. A number of a
             class becomes its name, and a result with a column for each class has an output for each.
         threads: For one call of the model; default: ``OMP_NUM_THREADS``, or all cores that this process may use.
@@ -77,12 +74,18 @@ def load(
             "it comes from, allow that with trust=True (--trust); else have the model saved in a format that runs "
             "none: skops, ONNX, or the library's own"
         )
-    given = dict(parse_input(f"{name}:{text}") for name, text in (inputs or {}).items())
+    given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
     options = LoadOptions(method, trust, given, batch, threads or default_threads())
-    contents = _with_inputs(_reader(file_format, found)(found, options), given, found)
+    contents = _read(found, file_format, options)
+    if unknown := sorted(given.keys() - contents.inputs.keys()):
+        raise PyTritonValidationError(f"{found} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
+    contents = replace(contents, inputs={**contents.inputs, **given})
     if batch is not None and batch != contents.batching:
-        raise PyTritonValidationError(f"{found}: only ONNX files can be loaded without batch axis")
-    model = SavedModel(name or name_of(found), _labelled(contents, labels) if labels else contents)
+        raise PyTritonValidationError(f"{found}: only files of ONNX and PyTorch can be loaded without batch axis")
+    if labels:
+        call, is_usual = contents.predict, contents.method in ("", "predict")
+        contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
+    model = SavedModel(name or name_of(found), contents)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
 
@@ -95,32 +98,29 @@ def name_of(path: Path) -> str:
 
 def default_threads() -> int:
     """As many as a worker process was given, or all cores that this process may use."""
-    given = os.environ.get(THREADS_VARIABLE, "")
+    given = os.environ.get("OMP_NUM_THREADS", "")  # which worker processes have
     return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
 
 
-def _reader(file_format: Format, path: Path) -> Callable[[Path, LoadOptions], Contents]:
+def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
+    """What the loader of a format finds in a file; errors of its library become one line that says what to do."""
     try:
-        module = importlib.import_module(f"pytriton.saved.{file_format.module}")
+        contents: Contents = importlib.import_module(f"pytriton.saved.{file_format.module}").read(path, options)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in file_format.packages:
-            raise
-        raise ImportError(
-            f"{path} needs {error.name}, which is not installed: pip install 'pytriton[{file_format.extra}]'"
-        ) from error
-    reader: Callable[[Path, LoadOptions], Contents] = module.read
-    return reader
-
-
-def _with_inputs(contents: Contents, given: Mapping[str, Schema], path: Path) -> Contents:
-    if unknown := sorted(given.keys() - contents.inputs.keys()):
-        raise PyTritonValidationError(f"{path} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
-    return replace(contents, inputs={**contents.inputs, **given})
-
-
-def _labelled(contents: Contents, labels: Sequence[str]) -> Contents:
-    predict, are_probabilities = contents.predict, contents.method in ("", "predict")
-    return replace(contents, predict=lambda arrays: with_labels(outputs_of(predict(arrays)), labels, are_probabilities))
+        if (error.name or "").partition(".")[0] in file_format.packages:
+            line = f"{path} needs {error.name}, which is not installed: pip install 'pytriton[{file_format.extra}]'"
+            raise ImportError(line) from error
+        listed = path / "requirements.txt"
+        hint = f"pip install -r {listed}" if listed.is_file() else "install it, or put its folder into PYTHONPATH"
+        line = f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
+        raise PyTritonValidationError(line) from error
+    except (ImportError, PyTritonValidationError):
+        raise
+    except Exception as error:
+        raise damaged(path, file_format.title, error) from error
+    if options.method is not None and not contents.methods:
+        raise PyTritonValidationError(f"{path}: {contents.kind} has no methods; leave method (--method) out")
+    return contents
 
 
 class SavedModel(OwnForm):
@@ -134,18 +134,18 @@ class SavedModel(OwnForm):
     """
 
     def __init__(self, name: str, contents: Contents) -> None:
-        self.__name__ = name
-        self.contents = contents
-        self._arrays, results = ({}, {}) if contents.results else _try_example(contents)
+        self.__name__, self.contents = name, contents
+        self._arrays, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
+        is_open, batching = _is_open(contents), contents.batching
         outputs = dict(contents.results) or {
-            each: schema_of_output(each, value, contents.outputs.get(each), contents.batching)
+            each: schema_of_output(each, value, contents.outputs.get(each), is_open=is_open, batching=batching)
             for each, value in results.items()
         }
-        self._encoders = {each: encoder_of(schema, contents.batching) for each, schema in outputs.items()}
+        self._encoders = {each: encoder_of(schema, batching) for each, schema in outputs.items()}
         form = VALUE if [*outputs] == [RESULT] else OBJECT
-        missing = _may_be_missing(contents, self._arrays) if contents.batching and self._arrays else ()
-        told: Schema = {"nullable": True}
-        inputs = {each: schema | told if each in missing else schema for each, schema in contents.inputs.items()}
+        missing = _may_be_missing(contents, self._arrays) if batching and self._arrays else ()
+        nullable: dict[str, Schema] = {each: contents.inputs[each] | {"nullable": True} for each in missing}
+        inputs = {**contents.inputs, **nullable}
         self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
         self.signature = replace(self.signature, examples=self._examples())
 
@@ -179,28 +179,20 @@ class SavedModel(OwnForm):
         inputs = [tensor_of(name, schema) for name, schema in self.signature.inputs.items()]
         outputs = [tensor_of(name, schema) for name, schema in self.signature.outputs.items()]
         example = {name: array[:1] if self.contents.batching else array for name, array in self._arrays.items()}
-        return Derived(inputs, outputs, warmed(config, [example] if example else []), self.signature)
+        config = warmed(config, [example] if example else [])
+        return Derived(inputs, outputs, config, self.signature, self.contents.marks)
 
     def served(self) -> Callable[..., Any]:
         """What answers a list of requests."""
-
-        def answer(**arrays: Any) -> Arrays:
-            return self.predict(arrays)
-
-        return with_batch_axis(answer) if self.contents.batching else sample(answer)
+        decorate = with_batch_axis if self.contents.batching else sample
+        return decorate(lambda **arrays: self.predict(arrays))
 
     def _examples(self) -> tuple[Schema, ...]:
         if not self.contents.batching or not self._arrays:
             return ()
-        example = {name: _plain(array[0]) for name, array in self._arrays.items()}
-        values = {
-            name: value if "shape" in self.signature.inputs[name] else value[0] for name, value in example.items()
-        }
-        told = {"input": values, "output": _plain(self(**values))}
-        try:
-            return (told,) if len(json.dumps(told, allow_nan=False)) <= LONGEST_EXAMPLE else ()
-        except ValueError:  # NaN and the like
-            return ()
+        rows = {name: decode_rows(self.signature.inputs[name], array[:1]) for name, array in self._arrays.items()}
+        values = {name: with_texts(row[0]) for name, row in rows.items()}
+        return (*in_json([values], [with_texts(self(**values))], has_axis=False),)
 
 
 def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
@@ -209,13 +201,10 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
     Raises:
         PyTritonValidationError: The model fails for it, or gives other numbers of rows than it got.
     """
-    is_open = any(-1 in schema.get("shape", ()) for schema in contents.inputs.values())
-    for size in OPEN_SIZES if is_open else OPEN_SIZES[:1]:
+    for size in OPEN_SIZES if _is_open(contents) else OPEN_SIZES[:1]:
         one = {name: _example(schema, contents, name, size) for name, schema in contents.inputs.items()}
         try:
-            if not contents.batching:
-                return one, outputs_of(contents.predict(one))
-            return _try_rows(contents, one)
+            return _try_rows(contents, one) if contents.batching else (one, outputs_of(contents.predict(one)))
         except PyTritonValidationError:
             raise
         except Exception as error:  # of the library
@@ -224,6 +213,10 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
         f"{contents.kind} fails for an example made from its types ({type(failure).__name__}: {failure!s:.300}); tell "
         "the types of its inputs with inputs={'name': 'dtype:shape'} (--input name:dtype:shape)"
     ) from failure
+
+
+def _is_open(contents: Contents) -> bool:
+    return any(-1 in schema.get("shape", ()) for schema in contents.inputs.values())
 
 
 def _try_rows(contents: Contents, one: Arrays) -> tuple[Arrays, dict[str, Any]]:
@@ -235,7 +228,7 @@ def _try_rows(contents: Contents, one: Arrays) -> tuple[Arrays, dict[str, Any]]:
         if wrong := [name for name, count in found.items() if count != rows]:
             raise PyTritonValidationError(
                 f"{contents.kind}: output {wrong[0]!r} has {found[wrong[0]]} rows for {rows} rows of inputs, so its "
-                "first axis is not that of a batch; an ONNX file can be loaded with batch=False (--no-batch)"
+                "first axis is not that of a batch; ONNX and PyTorch files can be loaded with batch=False (--no-batch)"
             )
     return arrays, results
 
@@ -255,28 +248,12 @@ def _may_be_missing(contents: Contents, arrays: Arrays) -> Sequence[str]:
             return False
         return not any(map(has_nan, results.values()))
 
-    return columns if may_be(columns) else [name for name in columns if len(columns) > 1 and may_be([name])]
+    if columns and may_be(columns):
+        return columns
+    return [name for name in columns if len(columns) > 1 and may_be([name])]
 
 
 def _example(schema: Schema, contents: Contents, name: str, size: int) -> Any:
     """The array of an input, with one row if there is a batch axis."""
-    if name in contents.example:
-        value = contents.example[name]
-    elif "shape" in schema:
-        shape = [size if each == -1 else each for each in schema["shape"]]
-        value = np.full(shape, "") if schema["dtype"] == "BYTES" else np.zeros(shape, tensor_of(name, schema).dtype)
-    else:
-        value = ZEROS.get(schema.get("type", ""))
-    rows = encode_rows(schema, [value], {}, (name,))
+    rows = encode_rows(schema, [contents.example.get(name, zero_of(schema, size))], {}, (name,))
     return rows if contents.batching else rows[0]
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

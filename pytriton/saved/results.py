@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.model_config.dtypes import triton_name
-from pytriton.saved.contents import tensor_schema
-from pytriton.signature.schema import RESULT, Schema
-from pytriton.signature.values import encode_rows
+from pytriton.signature.examples import schema_of
+from pytriton.signature.schema import RESULT, Schema, tensor_schema
+from pytriton.signature.values import encode_rows, encoded_texts
 
-__all__ = ["ANYTHING", "encoder_of", "has_nan", "outputs_of", "schema_of_output", "with_labels"]
+__all__ = ["ANYTHING", "SCORES", "encoder_of", "has_nan", "outputs_of", "schema_of_output", "with_labels"]
 
 SCORES: Schema = {"type": "object", "additionalProperties": {"type": "number"}, "encoding": "json"}
 ANYTHING: Schema = {"encoding": "json"}
@@ -46,9 +45,8 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
         if is_one and array.dtype.kind == "f" and are_probabilities and len(labels) == 2:
             array = np.stack([1 - array.reshape(-1), array.reshape(-1)], axis=1)
         if array.ndim == 2 and array.shape[1] == len(labels) and array.dtype.kind == "f":
-            scores = dict(zip(labels, array.T, strict=True))
             rows = [dict(zip(labels, row, strict=True)) for row in array.tolist()]
-            named |= scores if len(outputs) == 1 else {name: rows}
+            named |= dict(zip(labels, array.T, strict=True)) if len(outputs) == 1 else {name: rows}
         else:
             is_class = is_one and array.dtype.kind in "iu"
             named[name] = np.array(labels, object)[array.reshape(-1)] if is_class else value
@@ -61,17 +59,17 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
 
 def has_nan(value: Any) -> bool:
     """Whether a value, of one output, has a number that is none."""
-    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        return any(score != score for each in value if isinstance(each, Mapping) for score in each.values())
-    array = np.asarray(value)
+    is_scores = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+    array = np.asarray([[*each.values()] for each in value] if is_scores else value)
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
-def schema_of_output(name: str, value: Any, declared: Sequence[int] | None, batching: bool) -> Schema:
+def schema_of_output(name: str, value: Any, declared: Sequence[int] | None, *, is_open: bool, batching: bool) -> Schema:
     """The schema of an output, learned from its value for an example.
 
     Args:
         declared: Its shape, if the file has it.
+        is_open: Whether inputs have axes of any size, on which those of an output that is not declared may depend.
         batching: Whether the value has a batch axis.
 
     Raises:
@@ -80,32 +78,21 @@ def schema_of_output(name: str, value: Any, declared: Sequence[int] | None, batc
     if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
         return SCORES
     array = np.asarray(value)
-    if array.dtype.kind == "O":
-        if not all(isinstance(each, (str, bytes)) for each in array.flat):
-            return ANYTHING
-        dtype = "BYTES"
-    else:
-        try:
-            dtype = "BYTES" if array.dtype.kind == "U" else triton_name(array.dtype)
-        except ValueError as error:
-            raise PyTritonValidationError(f"output {name!r}: {error}; choose another method of the model") from error
-    if batching and array.ndim == 0:
-        raise PyTritonValidationError(f"output {name!r} has no batch axis; load the file with batch=False (--no-batch)")
-    shape = array.shape[1:] if batching else array.shape
-    if declared is not None and len(declared) == len(shape):
-        shape = tuple(declared)
-    return tensor_schema(dtype, [size or -1 for size in shape])
+    if array.dtype.kind == "O" and not all(isinstance(each, (str, bytes)) for each in array.flat):
+        return ANYTHING
+    found = schema_of(f"output {name!r}", [array], as_arrays=True, has_axis=batching)
+    if declared is None:
+        declared = [-1] * len(found["shape"]) if is_open else found["shape"]
+    return tensor_schema(found["dtype"], declared if len(declared) == len(found["shape"]) else found["shape"])
 
 
 def encoder_of(schema: Schema, batching: bool) -> Callable[[Any], NDArray[Any]]:
     """What makes the server's array of each value of an output."""
     if schema.get("encoding") == "json":
         return lambda value: encode_rows(schema, _rows(value), {}, check=False)
-    if "shape" not in schema and batching:
-        return lambda value: _encoded(np.asarray(value)).reshape(-1, 1)
-    if "shape" not in schema:
-        return lambda value: _encoded(np.asarray(value)).reshape(1)
-    return lambda value: _encoded(np.asarray(value))
+    if "shape" in schema:
+        return lambda value: encoded_texts(np.asarray(value))
+    return lambda value: encoded_texts(np.asarray(value)).reshape((-1, 1) if batching else 1)
 
 
 def _dense(value: Any) -> Any:
@@ -115,19 +102,7 @@ def _dense(value: Any) -> Any:
     return value.to_numpy() if hasattr(value, "to_numpy") else value
 
 
-def _encoded(array: NDArray[Any]) -> NDArray[Any]:
-    """An array whose texts, if it has such, are in UTF-8."""
-    if array.dtype.kind not in "OU":
-        return array
-    texts = np.empty(array.shape, object)
-    flat = array.reshape(-1).tolist()
-    texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in flat]
-    return texts
-
-
 def _rows(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return [
-            {str(name): score for name, score in each.items()} if isinstance(each, Mapping) else each for each in value
-        ]
-    return list(np.asarray(value).tolist())
+    """Values for JSON, in which keys are texts."""
+    rows = value if isinstance(value, list) else np.asarray(value).tolist()
+    return [{str(key): item for key, item in row.items()} if isinstance(row, Mapping) else row for row in rows]

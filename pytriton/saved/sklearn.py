@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.probe import damaged
 from pytriton.saved.contents import (
     FEATURES,
     MOST_COLUMNS,
@@ -28,14 +26,15 @@ from pytriton.saved.contents import (
     column_schemas,
     matrix_of,
 )
+from pytriton.saved.formats import format_of
 from pytriton.signature.schema import Schema
+from pytriton.signature.values import decoded_texts
 
 __all__ = ["read"]
 
 OF_CLASSES = ("predict_proba", "predict_log_proba", "decision_function")
 METHODS = ("predict", "transform", *OF_CLASSES, "score_samples")
 TEXT = "text"
-NO_NAMES = "X does not have valid feature names"  # a warning, of arrays in place of tables
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -49,13 +48,13 @@ def read(path: Path, options: LoadOptions) -> Contents:
     if not isinstance(model, BaseEstimator):
         raise PyTritonValidationError(f"{path} has a {type(model).__name__}, which is no estimator of scikit-learn")
     # Arrays have the columns in the order of the model's names. A filter for one call would not be safe with threads.
-    warnings.filterwarnings("ignore", NO_NAMES, UserWarning)
+    warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
-    call = getattr(model, method)
     labels = _labels(model) if method in OF_CLASSES else None
 
-    def named(result: Any) -> Any:
+    def predict(arrays: Arrays) -> Any:
+        result = getattr(model, method)(prepare(arrays))
         if isinstance(result, list):  # of probabilities, for each output of the model
             return {f"output_{index}": each for index, each in enumerate(result)}
         if labels is None or np.ndim(result) != 2 or np.shape(result)[1] != len(labels):
@@ -64,64 +63,37 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
     prepare: Callable[[Arrays], Any]
     if _takes_text(model):
-        inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _texts(arrays[TEXT])
+        inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _values(arrays, TEXT)[:, 0]
     else:
         inputs, example = _columns(model, path, options)
         if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
-            prepare = _matrix_of_texts
+            prepare = partial(_values, name=FEATURES)
         elif _chooses_columns(model) or any(each.get("type") == "string" for each in inputs.values()):
-            prepare = _table_maker()
+            prepare = _tables()
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
     notes = [] if labels is None else [f"one output per class: {', '.join(labels)}"]
-    return Contents(
-        kind, inputs, lambda arrays: named(call(prepare(arrays))), {}, example, method, methods, notes=notes
-    )
+    return Contents(kind, inputs, predict, {}, example, method, methods, notes=notes)
 
 
 def _load(path: Path, trust: bool) -> Any:
-    with path.open("rb") as file:
-        is_zip = file.read(2) == b"PK"
-    if not is_zip:
-        return _unpickled(path)
-    try:
-        from skops import io
-    except ModuleNotFoundError as error:
-        raise ImportError(f"{path} needs skops, which is not installed: pip install 'pytriton[sklearn]'") from error
-    try:
-        unknown = io.get_untrusted_types(file=path)
-        if unknown and not trust:
-            raise PyTritonValidationError(
-                f"{path} has objects of types that skops does not know as safe: {', '.join(unknown)}. If you know "
-                "where the file comes from, allow them with trust=True (--trust)"
-            )
-        return io.load(path, trusted=unknown)
-    except PyTritonValidationError:
-        raise
-    except Exception as error:
-        raise damaged(path, "skops", error) from error
-
-
-def _unpickled(path: Path) -> Any:
-    try:
+    if format_of(path).title != "skops":
         return joblib.load(path)
-    except ModuleNotFoundError as error:
+    from skops import io
+
+    unknown = io.get_untrusted_types(file=path)
+    if unknown and not trust:
         raise PyTritonValidationError(
-            f"{path} needs the module {error.name!r}, which is not installed here; install it, or put its folder into "
-            "PYTHONPATH"
-        ) from error
-    except Exception as error:
-        raise damaged(path, f"a pickle of scikit-learn {version('scikit-learn')}", error) from error
+            f"{path} has objects of types that skops does not know as safe: {', '.join(unknown)}. If you know where "
+            "the file comes from, allow them with trust=True (--trust)"
+        )
+    return io.load(path, trusted=unknown)
 
 
 def _parts(model: Any) -> Iterator[Any]:
     """An estimator and what it is made of, from the outside."""
     yield model
-    listed = [
-        *getattr(model, "steps", ()),
-        *getattr(model, "transformer_list", ()),
-        *getattr(model, "transformers_", ()),
-    ]
+    listed = [part for name in ("steps", "transformer_list", "transformers_") for part in getattr(model, name, ())]
     for each in (*(part[1] for part in listed), getattr(model, "best_estimator_", None)):
         if each is not None:
             yield from _parts(each)
@@ -139,12 +111,8 @@ def _takes_text(model: Any) -> bool:
     return hasattr(model, "build_analyzer") or any(_takes_text(each) for each in inner if each is not None)
 
 
-def _texts(array: Any) -> list[str]:
-    return [text.decode() for text in array.reshape(-1).tolist()]
-
-
-def _matrix_of_texts(arrays: Arrays) -> NDArray[Any]:
-    return np.array(_texts(arrays[FEATURES]), object).reshape(arrays[FEATURES].shape)
+def _values(arrays: Arrays, name: str) -> NDArray[Any]:
+    return decoded_texts(arrays[name], name) if arrays[name].dtype == object else arrays[name]
 
 
 def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Schema], dict[str, Any]]:
@@ -164,8 +132,7 @@ def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Sc
     kinds = {name: STRING for number, name in enumerate(columns or ()) if number in texts}
     inputs = column_schemas(columns, count, {**kinds, **options.inputs}, NUMBER, "FP64")
     if FEATURES not in inputs:
-        names = columns or []
-        return inputs, {names[number]: value for number, value in known.items()}
+        return inputs, {[*inputs][number]: value for number, value in known.items()}
     if len(texts) == count:
         return {FEATURES: {"type": "array", "dtype": "BYTES", "shape": [count]}}, {FEATURES: [*known.values()]}
     if texts:
@@ -213,16 +180,7 @@ def _labels(model: Any) -> list[str] | None:
     return [str(each) for each in classes.tolist()]
 
 
-def _table_maker() -> Any:
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise ImportError("the model chooses columns by name, which needs pandas: pip install pandas") from error
+def _tables() -> Callable[[Arrays], Any]:
+    import pandas
 
-    def table(arrays: Arrays) -> Any:
-        columns: Mapping[str, Any] = {
-            name: _texts(array) if array.dtype == object else array[:, 0] for name, array in arrays.items()
-        }
-        return pandas.DataFrame(columns)
-
-    return table
+    return lambda arrays: pandas.DataFrame({name: _values(arrays, name)[:, 0] for name in arrays})

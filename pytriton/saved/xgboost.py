@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
-from pytriton.files.probe import check_survives, damaged
+from pytriton.files.probe import check_survives
 from pytriton.saved.contents import FLOAT, Arrays, Contents, LoadOptions, choose_method, column_schemas, matrix_of
 from pytriton.signature.schema import Schema
 
@@ -27,33 +27,27 @@ def read(path: Path, options: LoadOptions) -> Contents:
     """
     check_survives(path, "libxgboost.so")
     booster = xgboost.Booster({"nthread": options.threads})
-    try:
-        booster.load_model(bytearray(path.read_bytes()))  # whatever its name ends with
-        learner = json.loads(booster.save_config())["learner"]
-        objective, is_linear = learner["objective"]["name"], learner["gradient_booster"]["name"] == "gblinear"
-    except (xgboost.core.XGBoostError, ValueError, KeyError) as error:
-        raise damaged(path, "XGBoost", error) from error
+    booster.load_model(bytearray(path.read_bytes()))  # whatever its name ends with
+    learner = json.loads(booster.save_config())["learner"]
+    objective, is_linear = learner["objective"]["name"], learner["gradient_booster"]["name"] == "gblinear"
     kind = f"XGBoost {objective}"
     method = choose_method(options.method, [*METHODS], kind)
     names, types = booster.feature_names, booster.feature_types
     kinds = {name: KINDS.get(each, FLOAT) for name, each in zip(names or (), types or (), strict=False)}
     inputs = column_schemas(names, booster.num_features(), kinds, FLOAT, "FP32")
-    columns = [*inputs]
 
     def predict(arrays: Arrays) -> Any:
-        table = matrix_of(arrays, columns, np.float32)
+        table = matrix_of(arrays, [*inputs], np.float32)
         if is_linear:  # which cannot predict in place
             matrix = xgboost.DMatrix(table, nthread=options.threads)
-            return booster.predict(
-                matrix, output_margin=method == "margin", validate_features=False, iteration_range=used
-            )
-        kind = METHODS[method]
-        return booster.inplace_predict(table, iteration_range=used, predict_type=kind, validate_features=False)
+            return booster.predict(matrix, output_margin=method == "margin", **rounds)
+        return booster.inplace_predict(table, predict_type=METHODS[method], **rounds)
 
     # After early stopping, scikit-learn's classes of XGBoost use the best rounds only.
     best = booster.attr("best_iteration")
-    used = (0, 0) if best is None or is_linear else (0, int(best) + 1)
-    notes = [f"{used[1] or booster.num_boosted_rounds()} rounds"]
+    used = 0 if best is None or is_linear else int(best) + 1
+    rounds: dict[str, Any] = {"iteration_range": (0, used), "validate_features": False}
+    notes = [f"{used or booster.num_boosted_rounds()} rounds"]
     if "c" in (types or ()):
         notes.append("categories are given as their numbers")
     return Contents(kind, inputs, predict, method=method, methods=[*METHODS], notes=notes)

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ from uuid import UUID
 import numpy as np
 
 from pytriton.model_config.dtypes import triton_name
-from pytriton.signature.foreign import is_table, is_tensor, table_of, tensor_of_array
+from pytriton.signature.foreign import image_of, is_table, is_tensor, table_of, tensor_of_array
 from pytriton.signature.records import Docstring, UnderivableError, fields_of, is_record
 from pytriton.signature.schema import Schema, is_native
 from pytriton.signature.validation import problems, to_json
@@ -284,7 +283,7 @@ def _scalar(bare: Any, origin: Any, inside: bool) -> Kind | None:
     if is_table(bare):
         return Kind({"type": "array", "items": {"type": "object"}}, table_of)
     if bare.__module__ == "PIL.Image" and bare.__name__ == "Image":
-        return Kind(IMAGE, (lambda value: _opened(_unquoted(value))) if inside else _opened)
+        return Kind(IMAGE, (lambda value: image_of(_unquoted(value))) if inside else image_of)
     return None
 
 
@@ -398,21 +397,6 @@ def _decimal(value: Any) -> Decimal:
         return Decimal(str(value))
     except InvalidOperation as error:
         raise ValueError("not a decimal number") from error
-
-
-def _opened(data: bytes) -> Any:
-    file = io.BytesIO(data)
-    pillow = sys.modules["PIL.Image"]
-    try:
-        image = pillow.open(file)
-        most = pillow.MAX_IMAGE_PIXELS  # beyond which Pillow only warns
-        if most is not None and image.width * image.height > most:
-            raise ValueError(f"it has {image.width} x {image.height} pixels, and may have {most}")
-        image.load()
-    except Exception as error:  # of any class, as the file may be anything
-        reason = str(error).replace(f" file {file!r}", "")  # whose address says nothing
-        raise ValueError(f"not a readable image: {reason}") from error
-    return image
 
 
 def _named(annotation: Any) -> str:

@@ -18,11 +18,12 @@ from pytriton.signature.foreign import host_array
 from pytriton.signature.schema import Schema, tensor_of
 from pytriton.signature.validation import to_json
 
-__all__ = ["Example", "as_array", "examples_in", "in_json", "schema_of", "warmed"]
+__all__ = ["Example", "as_array", "examples_in", "in_json", "schema_of", "warmed", "zero_of"]
 
 Example = Mapping[str, Any]
 
 LONGEST_EXAMPLE = 2048  # characters of JSON
+ZEROS: dict[str, Any] = {"integer": 0, "number": 0.0, "boolean": False, "string": ""}
 SCALARS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -123,6 +124,18 @@ def as_array(value: Any, dtype: str | None = None) -> NDArray[Any]:
     if dtype is not None and dtype != "BYTES" and not hasattr(value, "__array__"):
         return array.astype(tensor_of("x", {"dtype": dtype, "shape": []}).dtype)
     return array
+
+
+def zero_of(schema: Schema, size: int) -> Any:
+    """Zero, an empty text or an array of them as a value of a schema; None if it is of another kind.
+
+    Args:
+        size: Of axes of any size.
+    """
+    if "shape" not in schema:
+        return ZEROS.get(schema.get("type", ""))
+    shape = [size if each == -1 else each for each in schema["shape"]]
+    return np.full(shape, "") if schema["dtype"] == "BYTES" else np.zeros(shape, tensor_of("x", schema).dtype)
 
 
 def warmed(config: ModelConfig, requests: Sequence[Mapping[str, NDArray[Any]]]) -> ModelConfig:

@@ -1,7 +1,8 @@
-"""Tensors of PyTorch, and tables of pandas; neither need be installed."""
+"""Tensors of PyTorch, tables of pandas and images of Pillow; none of them need be installed."""
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Any, get_args
 
@@ -10,7 +11,16 @@ from numpy.typing import NDArray
 
 from pytriton.signature.records import fields_of, is_record
 
-__all__ = ["has_tensors", "host_array", "is_table", "is_tensor", "records_of", "table_of", "tensor_of_array"]
+__all__ = [
+    "has_tensors",
+    "host_array",
+    "image_of",
+    "is_table",
+    "is_tensor",
+    "records_of",
+    "table_of",
+    "tensor_of_array",
+]
 
 
 def is_tensor(kind: Any) -> bool:
@@ -60,3 +70,19 @@ def records_of(table: Any) -> list[dict[str, Any]]:
     """A record for each row of a table, without its index; None for what is missing."""
     rows: list[dict[Any, Any]] = table.astype(object).where(table.notna(), None).to_dict(orient="records")
     return [{str(name): value for name, value in row.items()} for row in rows]
+
+
+def image_of(data: bytes) -> Any:
+    """The image in a file, read by Pillow, which is imported; ValueError if it is none, or has too many pixels."""
+    file = io.BytesIO(data)
+    pillow = sys.modules["PIL.Image"]
+    try:
+        image = pillow.open(file)
+        most = pillow.MAX_IMAGE_PIXELS  # beyond which Pillow only warns
+        if most is not None and image.width * image.height > most:
+            raise ValueError(f"it has {image.width} x {image.height} pixels, and may have {most}")
+        image.load()
+    except Exception as error:  # of any class, as the file may be anything
+        reason = str(error).replace(f" file {file!r}", "")  # whose address says nothing
+        raise ValueError(f"not a readable image: {reason}") from error
+    return image

@@ -50,15 +50,29 @@ a floating-point one, ``"nullable": true``          null is NaN
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytriton.model_config.dtypes import from_triton_name
+from pytriton.exceptions import PyTritonValidationError
+from pytriton.model_config.dtypes import from_triton_name, triton_name
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["ARRAYS", "KEY", "OBJECT", "RESULT", "VALUE", "VALUES", "Schema", "Signature", "is_native", "tensor_of"]
+__all__ = [
+    "ARRAYS",
+    "KEY",
+    "OBJECT",
+    "RESULT",
+    "VALUE",
+    "VALUES",
+    "Schema",
+    "Signature",
+    "is_native",
+    "schema_in",
+    "tensor_of",
+    "tensor_schema",
+]
 
 KEY = "pytriton.signature"
 VERSION = 1
@@ -70,6 +84,7 @@ RESULT = "result"
 Schema = dict[str, Any]
 
 _SCALARS = {"integer": "INT64", "number": "FP64", "boolean": "BOOL", "string": "BYTES"}
+_KINDS = {dtype: kind for kind, dtype in _SCALARS.items()}
 
 
 @dataclass(frozen=True)
@@ -166,3 +181,42 @@ def tensor_of(name: str, schema: Schema, optional: bool = False) -> Tensor:
     scalar = schema["items"] if is_list else schema
     dtype = from_triton_name(scalar.get("dtype") or _SCALARS[scalar["type"]])
     return Tensor(name=name, shape=(-1,) if is_list else (1,), dtype=dtype, optional=optional)
+
+
+def tensor_schema(dtype: str, shape: Sequence[int]) -> Schema:
+    """The schema of a tensor; one value per row is a number or text, and not an array.
+
+    Args:
+        dtype: Its name in the inference protocol, such as ``FP32``.
+        shape: Without batch axis; -1 is any size.
+    """
+    if tuple(shape) not in ((), (1,)):
+        return {"type": "array", "dtype": dtype, "shape": [*shape]}
+    if dtype in _KINDS:
+        return {"type": _KINDS[dtype]}
+    return {"type": "number" if dtype.startswith(("FP", "BF")) else "integer", "dtype": dtype}
+
+
+def schema_in(name: str, text: str) -> Schema:
+    """The schema in ``dtype`` or ``dtype:shape``, without batch axis, as in ``string``, ``bytes`` and ``float32:3,-1``.
+
+    Args:
+        name: Of the input, for the error.
+
+    Raises:
+        PyTritonValidationError: It has another form, or the dtype is none of the server's.
+    """
+    dtype, separator, sizes = text.partition(":")
+    try:
+        shape = [int(size) for size in sizes.split(",")] if separator else []
+        if not all(size == -1 or size > 0 for size in shape):
+            raise ValueError(f"{sizes} is no shape")
+        if dtype == "bytes" and not shape:
+            return {"type": "string", "contentEncoding": "base64"}
+        known = "BYTES" if dtype in ("str", "string", "text") else triton_name(dtype)
+    except ValueError as error:
+        raise PyTritonValidationError(
+            f"input {f'{name}:{text}'!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE without the batch axis, such as "
+            "age:int64 or image:float32:3,-1,-1"
+        ) from error
+    return {"type": "array", "dtype": known, "shape": shape} if shape else tensor_schema(known, ())

@@ -39,7 +39,7 @@ from pytriton.signature.validation import (
     to_json,
 )
 
-__all__ = ["SignatureCodec", "decode_rows", "encode_rows"]
+__all__ = ["SignatureCodec", "decode_rows", "decoded_texts", "encode_rows", "encoded_texts", "rows_of", "with_texts"]
 
 MOST_TREE_BYTES = 2**30  # of the Python objects that a JSON text becomes
 COUNTED_BYTES = 2**20  # a smaller text cannot become so many
@@ -93,6 +93,54 @@ def encode_rows(
     if schema["type"] == "array":
         return _stacked([_list(schema, value, definitions, path, check) for value in values], path)
     return _scalars(schema, values, definitions, path, check)[:, np.newaxis]
+
+
+def decoded_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """An array of ``bytes`` with ``str`` in their place.
+
+    Args:
+        name: Of the input or output, for the error.
+
+    Raises:
+        ValueMismatchError: It has bytes that are not UTF-8.
+    """
+    texts = np.empty(array.shape, object)
+    try:
+        texts.reshape(-1)[:] = [data.decode() for data in array.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise ValueMismatchError([Problem((name,), "text in UTF-8", shown(error.object))]) from error
+    return texts
+
+
+def encoded_texts(array: NDArray[Any]) -> NDArray[Any]:
+    """An array whose texts, if it has such, are objects of class ``bytes``, in UTF-8; others are not copied."""
+    if array.dtype.kind not in "OUT":
+        return array
+    if array.dtype.kind == "O" and not any(isinstance(each, str) for each in array.flat):
+        return array
+    texts = np.empty(array.shape, object)
+    texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    return texts
+
+
+def rows_of(inputs: Mapping[str, Schema], arrays: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+    """The values of each row by input.
+
+    Raises:
+        ValueMismatchError: A text is not UTF-8.
+    """
+    columns = [decode_rows(inputs[name], array, (name,)) for name, array in arrays.items()]
+    for each in (value for column in columns for value in column):
+        if isinstance(each, ValueMismatchError):
+            raise each
+    return [dict(zip(arrays, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def with_texts(value: Any) -> Any:
+    """A value, or those of an object, with ``str`` in place of the ``bytes`` of arrays."""
+    if isinstance(value, Mapping):
+        return {name: with_texts(each) for name, each in value.items()}
+    return decoded_texts(value, "") if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 # From arrays.
@@ -219,31 +267,13 @@ def _json_text(schema: Schema, value: Any, definitions: Definitions, path: Path,
 
 def _holds_text(schema: Schema) -> bool:
     """Whether the tensor of a schema holds texts in UTF-8, or strings that may be such."""
+    if schema.get("encoding") == "json":
+        return False
     return schema.get("dtype") == "BYTES" or _is_text(schema) or _is_text(schema.get("items", {}))
 
 
 def _is_text_output(schema: Schema | None) -> bool:
     return schema is not None and "encoding" not in schema and (_is_text(schema) or _is_text(schema.get("items", {})))
-
-
-def _decoded_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
-    texts = np.empty(array.shape, object)
-    try:
-        texts.reshape(-1)[:] = [data.decode() for data in array.reshape(-1).tolist()]
-    except UnicodeDecodeError as error:
-        raise ValueMismatchError([Problem((name,), "text in UTF-8", shown(error.object))]) from error
-    return texts
-
-
-def _encoded_texts(schema: Schema, array: NDArray[Any]) -> NDArray[Any]:
-    """An array whose texts, if it may have such, are encoded."""
-    if array.dtype.kind not in "OUT" or not _holds_text(schema) or schema.get("encoding") == "json":
-        return array
-    if array.dtype.kind == "O" and not any(isinstance(each, str) for each in array.flat):
-        return array
-    texts = np.empty(array.shape, object)
-    texts.reshape(-1)[:] = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
-    return texts
 
 
 class SignatureCodec:
@@ -273,7 +303,7 @@ class SignatureCodec:
         for name, value in values.items():
             schema = self.signature.inputs.get(name)
             if schema is None or isinstance(value, np.ndarray):
-                arrays[name] = value if schema is None else _encoded_texts(schema, value)
+                arrays[name] = encoded_texts(value) if schema is not None and _holds_text(schema) else value
             elif value is not None or schema.get("nullable"):
                 try:
                     rows = self._rows(schema, name, value) if has_rows else self._encoded(schema, name, [value])
@@ -307,7 +337,7 @@ class SignatureCodec:
             ValueMismatchError: An output is no UTF-8.
         """
         return {
-            name: _decoded_texts(array, name) if _is_text_output(self.signature.outputs.get(name)) else array
+            name: decoded_texts(array, name) if _is_text_output(self.signature.outputs.get(name)) else array
             for name, array in arrays.items()
         }
 

@@ -128,6 +128,37 @@ def test_other_formats_are_named_with_what_to_do(tmp_path):
     assert "there is no file" in refusal(tmp_path / "missing.onnx")
 
 
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("m/models/model.json", "has the format torch.export, which can run any code"),
+        ("m/constants.pkl", "has the format TorchScript, which can run any code"),
+        ("m/data.pkl", "is a checkpoint of torch.save, which has no program"),
+    ],
+)
+def test_files_of_pytorch_are_known_without_it(file, message, tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.bin", "w") as archive:
+        archive.writestr(file, b"")
+    assert message in refusal(tmp_path / "model.bin")
+
+
+def test_weights_without_a_network_are_told(tmp_path):
+    (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
+    assert "is a checkpoint of torch.save" in refusal(tmp_path / "old.pt", trust=True)
+    (tmp_path / "model.safetensors").write_bytes(b"\x40" + bytes(7) + b'{"weight":{"dtype":"F32"}}')
+    assert "is weights in safetensors, without a network; give the folder" in refusal(tmp_path / "model.safetensors")
+
+
+def test_a_zip_file_whose_end_is_that_of_one_within_it_is_damaged(tmp_path):
+    with zipfile.ZipFile(tmp_path / "inner.zip", "w") as archive:
+        archive.writestr("schema.json", b"{}")
+    with zipfile.ZipFile(tmp_path / "model.skops", "w") as archive:
+        archive.write(tmp_path / "inner.zip", "inner.zip")
+        end = archive.start_dir
+    (tmp_path / "model.skops").write_bytes((tmp_path / "model.skops").read_bytes()[:end])
+    assert "is a damaged zip file (its end is that of a zip file within it)" in refusal(tmp_path / "model.skops")
+
+
 def test_a_zip_file_that_would_fill_the_disk_is_not_read(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.skops", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("schema.json", b" " * 2**27)

@@ -485,7 +485,9 @@ def test_an_input_of_unknown_rank_is_asked_for(tmp_path):
     graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [x], [y])
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
-    with pytest.raises(PyTritonValidationError, match=r"which shape its input 'x' has; .*--input x:dtype:shape"):
+    with pytest.raises(
+        PyTritonValidationError, match=r"which dtype and shape its input 'x' has; .*--input x:dtype:shape"
+    ):
         load(tmp_path / "m.onnx")
     model = load(tmp_path / "m.onnx", inputs={"x": "float32:2,2"})
     assert model.contents.batching

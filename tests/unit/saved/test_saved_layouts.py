@@ -100,10 +100,12 @@ def test_a_folder_with_one_model_is_that_model(tmp_path):
 
 def test_a_folder_without_a_model_says_what_it_is(tmp_path):
     (tmp_path / "notes.md").write_text("# Notes")
-    with pytest.raises(PyTritonValidationError, match="is a folder without a file MLmodel; name the model file"):
+    with pytest.raises(
+        PyTritonValidationError, match=r"is a folder without a file MLmodel or config\.json; name the model file"
+    ):
         load(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(PyTritonValidationError, match="is a folder of Hugging Face"):
+    with pytest.raises(PyTritonValidationError, match="is a folder of Hugging Face without weights"):
         load(tmp_path)
 
 
