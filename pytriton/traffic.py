@@ -34,6 +34,7 @@ from pytriton.signature.schema import Signature
 from pytriton.signature.served import OwnForm
 from pytriton.worker.context import current_binding
 from pytriton.worker.observation import Observation
+from pytriton.worker.origin import current_origin
 
 if TYPE_CHECKING:
     from pytriton.worker.metrics import CallableMetrics
@@ -325,6 +326,8 @@ class Shadow(Router):
         metrics.count_shadow(model, self.targets[1], what)
 
     async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
+        if (origin := current_origin.get()) is not None:
+            current_origin.set(origin.without_clients())  # for this task alone
         try:
             other = await handle.pass_on(request)
             is_same = await asyncio.to_thread(self._compare, outputs, other)  # others are answered meanwhile

@@ -159,6 +159,7 @@ LAYERS = {
         "worker.context",
         "worker.metrics",
         "worker.observation",
+        "worker.origin",
     ],
     "model_spec": [
         "exceptions",

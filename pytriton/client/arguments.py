@@ -17,6 +17,7 @@ from pytriton.client.exceptions import PyTritonClientValueError
 __all__ = [
     "DEFAULT_MAX_RESPONSE_BYTES",
     "DEFAULT_OPTIONS",
+    "LONGEST_TIMEOUT_S",
     "SEQUENCE",
     "InferRequest",
     "RequestOptions",
@@ -48,7 +49,7 @@ _METADATA_NAME = re.compile(r"[-_.0-9a-z]+")
 _VERSION = re.compile(r"[0-9]{1,19}")  # the server's are 64-bit integers
 _PROPAGATION = "opentelemetry.trace.propagation.tracecontext"
 _LARGEST_COUNT = 2**31 - 1
-_LONGEST_S = 2**63 // 10**6  # microseconds travel as a 64-bit integer
+LONGEST_TIMEOUT_S = 2**63 // 10**6  # microseconds travel as a 64-bit integer
 
 # The client writes these itself: they tell where a message ends and how its body is encoded, or concern the connection.
 _FRAMING = {
@@ -119,7 +120,7 @@ class RequestOptions:
         for name in ("server_timeout_s", "inference_timeout_s"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_timeout(name, getattr(self, name), math.inf))
-        if self.server_timeout_s is not None and self.server_timeout_s > _LONGEST_S:
+        if self.server_timeout_s is not None and self.server_timeout_s > LONGEST_TIMEOUT_S:
             raise PyTritonClientValueError(
                 f"server_timeout_s is {self.server_timeout_s}, which is too long; pass None for no timeout"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import queue
 import select
 import socket
@@ -179,13 +178,11 @@ class BlockingConnection:
 
 
 def _left_s(deadline: float) -> float | None:
-    """Seconds until a deadline, as sockets want them."""
-    if math.isinf(deadline):
-        return None
+    """Seconds until a deadline, as sockets want them: None if it is later than they can tell."""
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise TimeoutError
-    return left_s
+    return left_s if left_s < threading.TIMEOUT_MAX else None
 
 
 def _connected(host: str, port: int, deadline: float) -> socket.socket:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pytriton.client.aio import drive_async
-from pytriton.client.arguments import InferRequest, Parameters, RequestOptions
+from pytriton.client.arguments import LONGEST_TIMEOUT_S, InferRequest, Parameters, RequestOptions
 from pytriton.client.codec import Codec
 from pytriton.client.conversations import Call, Conversation
 from pytriton.client.exceptions import (
@@ -176,7 +176,7 @@ class ModelCall:
         if (left_s := origin.left_s()) is not None:
             if not left_s:
                 raise self._error("no time is left for the call", ErrorCode.UNAVAILABLE)
-            inherited["server_timeout_s"] = min(left_s, options.server_timeout_s or left_s)
+            inherited["server_timeout_s"] = min(left_s, options.server_timeout_s or left_s, LONGEST_TIMEOUT_S)
             inherited["inference_timeout_s"] = min(left_s, options.inference_timeout_s or left_s)
         if origin.priority and not options.priority:
             inherited["priority"] = origin.priority

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from functools import cached_property
 from hmac import compare_digest
 from typing import Any, NamedTuple
@@ -87,6 +88,12 @@ class Origin:
         """Seconds until no client waits any more, at least 0; None if one waits without a limit."""
         deadline = self._inherited.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def without_clients(self) -> Origin:
+        """The same requests for what is made once they are answered: it has no deadline, and is not cancelled."""
+        origin = copy(self)
+        origin._inherited, origin._cancellation = self._inherited._replace(deadline=None), None
+        return origin
 
     def is_cancelled(self) -> bool:
         """Whether no client waits for any of the requests."""

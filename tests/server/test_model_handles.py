@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.http as httpclient
 
 from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
@@ -56,8 +57,14 @@ SERVERS = ["launched", "in process"]
 class Served:
     """Models that call models, and clients of them."""
 
-    def __init__(self, triton: Any, client: Client, streams: Client, grpc_url: str = "") -> None:
-        self.triton, self.client, self.streams, self.grpc_url = triton, client, streams, grpc_url
+    def __init__(self, triton: Any, client: Client, streams: Client, http_url: str = "", grpc_url: str = "") -> None:
+        self.triton, self.client, self.streams, self.http_url, self.grpc_url = (
+            triton,
+            client,
+            streams,
+            http_url,
+            grpc_url,
+        )
 
 
 @contextmanager
@@ -69,7 +76,7 @@ def serving(where: str) -> Iterator[Served]:
         return
     with local_config() as config, Triton(config=config) as triton:
         http, grpc = address(config, "http"), address(config, "grpc")
-        yield Served(triton, partial(ModelClient, http), partial(DecoupledModelClient, grpc), grpc)
+        yield Served(triton, partial(ModelClient, http), partial(DecoupledModelClient, grpc), http, grpc)
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +256,19 @@ def test_id_deadline_and_priority_go_along(launched):
     assert second_deadline is None
     assert priorities == [2 if HAS_EDGE else 0, 0]
     assert callers == [(2, ["outermost", "middle"])] * 2
+
+
+def test_a_time_that_is_longer_than_a_client_may_give_is_handed_on_as_the_longest(launched):
+    @batch
+    def calling(x: Any, called: ModelHandle) -> dict[str, Any]:
+        return called(x)
+
+    launched.triton.bind("called", batch(lambda x: {"y": x}), *COLUMNS)
+    launched.triton.bind("calling", calling, *COLUMNS)
+    given = httpclient.InferInput("x", [1, 1], "FP32")
+    given.set_data_from_numpy(np.ones((1, 1), np.float32))
+    with httpclient.InferenceServerClient(launched.http_url.removeprefix("http://")) as client:
+        assert client.infer("calling", [given], timeout=2**63).as_numpy("y") == [[1]]
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])

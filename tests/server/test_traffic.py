@@ -14,6 +14,7 @@ import pytest
 from pytriton import Shadow, Split
 from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config import ModelConfig, SequenceBatcher
 from tests.server.handle_models import COLUMNS
@@ -140,6 +141,25 @@ def test_equal_answers_are_counted_as_such(composed):
     answers(composed(shadow), 3)
     wait_for(lambda: shadow.counts.total() == 3, "the copies")
     assert shadow.counts["different"] == shadow.counts["failed"] == 0
+
+
+def test_copies_are_made_after_the_answer_and_have_no_deadline(triton, composed):
+    deadlines = []
+
+    @batch
+    def kept(x: Any) -> dict[str, Any]:
+        return {"y": x}
+
+    def copied(requests: list[Any]) -> list[Any]:
+        deadlines.extend(request.deadline for request in requests)
+        return [{"y": request["x"]} for request in requests]
+
+    for function in (kept, copied):
+        triton.bind(function.__name__, function, *COLUMNS, config=ModelConfig(max_batch_size=8))
+    shadow = Shadow("kept", to="copied")
+    composed(shadow).with_options(server_timeout_s=60.0).infer_batch(np.ones((1, 3), np.float32))
+    wait_for(lambda: shadow.counts.total() == 1, "the copy")
+    assert (deadlines, shadow.counts["same"]) == ([None], 1)
 
 
 def test_copies_are_dropped_while_the_other_model_is_slow(triton, composed):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from pytriton.client import ModelClient
 from pytriton.client.auth import TritonUrl
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
@@ -22,7 +23,7 @@ from pytriton.client.exceptions import (
 from pytriton.client.tensors import InputTensor
 from pytriton.client.tritonclients import adopt_client, bare_client, load_lib
 from pytriton.client.warnings import NotSupportedTimeoutWarning
-from tests.unit.loopback import listening, serving_grpc
+from tests.unit.loopback import KNOWN, X, listening, serving_grpc
 from tests.unit.transports import CONFIG, INDEX, LIVE, SCHEMES, transport_to
 
 
@@ -39,6 +40,12 @@ def test_server_that_accepts_but_never_answers_is_a_timeout(scheme):
                 PyTritonClientTimeoutError, match=rf"{address} did not answer is_server_live within 0.05"
             ):
                 transport.call(Call("is_server_live", 0.05))
+
+
+@pytest.mark.parametrize("timeout_s", [1e10, 1e300])
+def test_a_timeout_that_is_longer_than_sockets_can_tell_is_none(server, timeout_s):
+    with ModelClient(server.url, "m", inference_timeout_s=timeout_s, **KNOWN) as client:
+        np.testing.assert_array_equal(client.infer_batch(X)["x"], X)
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 500 No\r\nContent-Length: 999999\r\n\r\n"])
