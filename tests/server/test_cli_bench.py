@@ -99,7 +99,7 @@ def test_what_does_not_fit_the_model_is_refused(bind, triton_config):
 def test_a_model_that_is_not_there_is_named(triton, triton_config):
     done = run("bench", f"http://127.0.0.1:{triton_config.http_port}", "nobody", "--wait", "0.5")
     assert done.returncode == 1
-    assert "model 'nobody' (version <latest>) is not available on the server" in done.stderr
+    assert "model 'nobody' (version <latest>)" in done.stderr
 
 
 def test_a_signal_ends_it_with_what_was_measured(bind, triton_config, tmp_path):
