@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +21,11 @@ from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.recording import RecordingStatus
 
 __all__ = ["Model"]
+
+
+@cache
+def _package_version() -> str:
+    return version("pytriton")
 
 
 class Model:
@@ -198,7 +204,7 @@ class Model:
 
     def worker_statuses(self) -> list[WorkerStatus]:
         """What operators see of its workers; none before :meth:`start`. Thread-safe."""
-        package = version("pytriton")
+        package = _package_version()
         return [
             replace(
                 status,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -94,6 +95,9 @@ class RemoteWorkerProgram:
         sys.path.insert(0, str(self.app_dir))
         logging.basicConfig(level=self.log_level.upper(), format=FORMAT)
         manager = ServiceManager()
+        reloads: SimpleQueue[int] = SimpleQueue()  # whose put() may interrupt another one
+        if self.share:
+            signal.signal(signal.SIGHUP, lambda number, _: reloads.put(number))
         processes = self._processes() if self.count > 1 or self.share else []
         workers = processes or self._threads()
 
@@ -109,14 +113,16 @@ class RemoteWorkerProgram:
             threading.Thread(target=leave, name="pytriton-leave").start()
 
         def reload() -> None:
-            for each in processes:
-                each.reload()
+            while reloads.get():
+                while not reloads.empty():  # one stands for all that have come
+                    reloads.get()
+                for each in processes:
+                    each.reload()
 
         ending: list[int] = []
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
-        if self.share:
-            signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload, name="pytriton-reload").start())
+        threading.Thread(target=reload, name="pytriton-reload", daemon=True).start()
         manager.ready(f"Answering {', '.join(model for model, _ in self.factories)} at {self.options.connect}")
         failures = run_workers([worker.run for worker in workers], leave)
         for failure in failures:

@@ -175,8 +175,11 @@ class RemoteProcesses:
         The others serve meanwhile. If it fails, all stays as it was, and the log has the reason.
         """
         with self._reloading:
+            if self._ending.is_set():
+                return
             try:
                 self._templates.replace(self._specs()[0], self._workers)
                 LOGGER.info("model %s is loaded again", self._model)
             except PyTritonWorkerError as error:
-                LOGGER.error("model %s could not be loaded again, and goes on as it was: %s", self._model, error)
+                if not self._ending.is_set():
+                    LOGGER.error("model %s could not be loaded again, and goes on as it was: %s", self._model, error)

@@ -79,9 +79,13 @@ class _Held:
                 self.deadline = _last_deadline(unpack(memoryview(message)))
 
     def refuse(self, reason: str) -> None:
-        """Answer the batch that has come with an error."""
+        """Answer the batch that has come with an error.
+
+        Raises:
+            OSError: No descriptor is left for that, and the batch still waits.
+        """
+        connection, arena, peer = _copies_of(self.socket.fileno(), *self._memory)
         self.deadline = None
-        connection, arena, peer = (os.dup(each) for each in (self.socket.fileno(), *self._memory))
         with closing(go_on(socket.socket(fileno=connection), arena, peer, self._state)) as channel:
             with suppress(OSError):  # the proxy has gone
                 number, requests = (frame := channel.receive()).number, frame.requests
@@ -98,6 +102,19 @@ class _Held:
 
     def abandon(self) -> None:
         forks.abandon(self.socket.fileno(), *self._memory)
+
+
+def _copies_of(*descriptors: int) -> list[int]:
+    """All of them, or an OSError."""
+    copies: list[int] = []
+    try:
+        for each in descriptors:
+            copies.append(os.dup(each))
+    except OSError:
+        for each in copies:
+            os.close(each)
+        raise
+    return copies
 
 
 def _last_deadline(frame: Frame) -> float:
@@ -193,10 +210,14 @@ class HeldConnections:
             if held.deadline is None:
                 held.look()
             if held.deadline is not None and held.deadline < max(ready_at, time.monotonic()):
-                held.refuse(
-                    f"no worker is ready before the request's deadline: one starts, which took {start_s:.3g} s before; "
-                    "try again later"
-                )
+                try:
+                    held.refuse(
+                        "no worker is ready before the request's deadline: one starts, which took "
+                        f"{start_s:.3g} s before; try again later"
+                    )
+                except OSError as error:  # out of descriptors for a while
+                    LOGGER.warning("worker %s: no request can be refused, trying again: %s", self._name, error)
+                    held.deadline = time.monotonic() + RETRY_S
 
     def close(self) -> None:
         """Close all connections."""

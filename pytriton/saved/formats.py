@@ -81,7 +81,7 @@ def format_of(path: Path) -> Format:
         PyTritonValidationError: There is no such file, or no row of the table recognizes it.
         OSError: It cannot be read.
     """
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):  # a pipe would be waited for
         raise PyTritonValidationError(f"there is no file {path}")
     head = _head(path)
     if not head and not path.is_dir():

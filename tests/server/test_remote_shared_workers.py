@@ -27,6 +27,8 @@ MODELS = """
 import os
 import random
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 
@@ -54,6 +56,14 @@ def make_threaded():
 
 
 def make_on_device(device):
+    return make_weights()
+
+
+def make_slowly():
+    folder = Path(__file__).parent
+    (folder / f"load-{len([*folder.glob('load-*')])}").mkdir()
+    while not (folder / "gate").exists():
+        time.sleep(0.01)
     return make_weights()
 
 
@@ -218,6 +228,24 @@ def test_sighup_loads_the_model_again_while_it_serves_and_no_request_fails(share
             stop.set()
         assert [each.result() for each in calls] == [None, None]
     assert {ask(triton, "shared")[1] for _ in range(8)} == {3}
+
+
+def test_signals_that_come_while_the_factory_runs_are_one_reload(start, triton, address, folder):
+    command = start("slow=make_slowly", "--count=1", "--share")
+    wait_for((folder / "load-0").exists, "the factory to be called")
+    for _ in range(3):
+        command.process.send_signal(signal.SIGHUP)
+    (folder / "gate").mkdir()
+    with bound(triton, "slow", address, 1):
+        command.wait_for("model slow is loaded again")
+        (folder / "gate").rmdir()
+        for _ in range(3):
+            command.process.send_signal(signal.SIGHUP)
+            wait_for((folder / "load-2").exists, "the factory to be called again")
+        assert command.end() == 0
+    assert command.output.count("is loaded again") == 1
+    assert "could not be loaded again" not in command.output
+    assert not (folder / "load-3").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -126,6 +126,8 @@ def test_other_formats_are_named_with_what_to_do(tmp_path):
     (tmp_path / "config.pbtxt").touch()
     assert "pass the folder above it as model_repository" in refusal(tmp_path)
     assert "there is no file" in refusal(tmp_path / "missing.onnx")
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "there is no file" in refusal(tmp_path / "pipe.pt")
 
 
 @pytest.mark.parametrize(
