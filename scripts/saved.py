@@ -41,29 +41,7 @@ _PATHS = {
     "mlflow": "/invocations",
     **dict.fromkeys(("mlserver", "raw"), f"/v2/models/{NAME}/infer"),
 }
-_WRITE = """
-import joblib, mlflow.sklearn, numpy as np, onnx, skops.io
-from mlflow.models import infer_signature
-from onnx import TensorProto, helper, numpy_helper
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
-
-rows, labels = load_iris(return_X_y=True)
-model = LogisticRegression(max_iter=1000).fit(rows, labels)
-skops.io.dump(model, "iris.skops")
-joblib.dump(model, "iris.joblib")
-mlflow.sklearn.save_model(model, "mlflow", signature=infer_signature(rows, labels))
-weights = {"w": model.coef_.T, "b": model.intercept_}
-graph = helper.make_graph(
-    [helper.make_node("Gemm", ["features", *weights], ["scores"]),
-     helper.make_node("ArgMax", ["scores"], ["label"], axis=1, keepdims=0)],
-    "iris",
-    [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["rows", 4])],
-    [helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"])],
-    [numpy_helper.from_array(each.astype(np.float32), name) for name, each in weights.items()],
-)
-onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), "iris.onnx")
-"""
+_HOSTS = Path(__file__).with_name("hosts")
 
 
 def request(system: str, port: int, rows: int) -> bytes:
@@ -106,10 +84,12 @@ def measure(run: Run) -> None:
     """Each file on each system that serves it, on hosts of their own; each round begins with another."""
     files = run.folder / "files"
     files.mkdir(parents=True)
-    _python(run.system, files, _WRITE)
+    _python(run.system, files, str(_HOSTS / "saved_files.py"))
     for title, (served, loading) in SERVED.items():
+        if not any(run.plan.only in _title(title, *load) for load in LOADS):
+            continue
         began = time.perf_counter()
-        _python(run.system, files, loading)
+        _python(run.system, files, "-c", loading)
         load_s = time.perf_counter() - began
         there = [name for name in served if name in (*OURS, *run.plan.peers)]
         if missing := [name for name in served if name not in there]:
@@ -127,11 +107,16 @@ def _measure(run: Run, title: str, system: System, load_s: float) -> None:
         times = {"first answer s": first_s, "less import and load s": first_s - load_s}
         run.put(f"{title}, start", times, system.name)
         for rows, connections in LOADS:
-            options = {"rows": rows, "connections": connections}
-            found = run.program(run.system, "saved.py", system.name, "http", **options)
-            del found["answered"]
-            run.put(f"{title}, {connections} x {rows} rows", found, system.name)
+            if run.plan.only in _title(title, rows, connections):
+                options = {"rows": rows, "connections": connections}
+                found = run.program(run.system, "saved.py", system.name, "http", **options)
+                del found["answered"]
+                run.put(_title(title, rows, connections), found, system.name)
         run.stop(run.host, name=system.name)
+
+
+def _title(title: str, rows: int, connections: int) -> str:
+    return f"{title}, {connections} x {rows} rows"
 
 
 def _system(run: Run, name: str, file: Path) -> System:
@@ -140,15 +125,14 @@ def _system(run: Run, name: str, file: Path) -> System:
     if name not in OURS:
         environment.pop("PYTHONPATH", None)
     elif name == "raw":
-        environment["PYTHONPATH"] = str(Path(__file__).with_name("hosts"))
-    script = str(Path(__file__).with_name("hosts") / "saved.py")
+        environment["PYTHONPATH"] = str(_HOSTS)
+    script = str(_HOSTS / "saved.py")
     return System(name, [python, script, name, str(file)], environment, {})
 
 
-def _python(system: System, folder: Path, program: str) -> None:
-    ran = subprocess.run(
-        [system.command[0], "-c", program], cwd=folder, env=system.environment, capture_output=True, text=True
-    )
+def _python(system: System, folder: Path, *program: str) -> None:
+    command = [system.command[0], *program]
+    ran = subprocess.run(command, cwd=folder, env=system.environment, capture_output=True, text=True)
     if ran.returncode:
         raise BenchError(f"the section saved needs the extras sklearn, onnx and mlflow, and onnx:\n{ran.stderr}")
 
