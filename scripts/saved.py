@@ -102,7 +102,8 @@ def measure(run: Run) -> None:
 
 
 def _measure(run: Run, title: str, system: System, load_s: float) -> None:
-    with Host(system, run.folder / f"{title}-{system.name}", [NAME]) as run.host:
+    folder = run.folder / f"{title}-{system.name}"
+    with Host(system, folder, [NAME]) as run.host:
         first_s = run.host.wait_first_answer(partial(ask, system.name, 1))
         times = {"first answer s": first_s, "less import and load s": first_s - load_s}
         run.put(f"{title}, start", times, system.name)
@@ -112,6 +113,7 @@ def _measure(run: Run, title: str, system: System, load_s: float) -> None:
                 found = run.program(run.system, "saved.py", system.name, "http", **options)
                 del found["answered"]
                 run.put(_title(title, rows, connections), found, system.name)
+        (folder / "tmp" / ".ses").unlink(missing_ok=True)  # onnxruntime leaves it
         run.stop(run.host, name=system.name)
 
 
@@ -124,8 +126,6 @@ def _system(run: Run, name: str, file: Path) -> System:
     environment = dict(run.system.environment)
     if name not in OURS:
         environment.pop("PYTHONPATH", None)
-    elif name == "raw":
-        environment["PYTHONPATH"] = str(_HOSTS)
     script = str(_HOSTS / "saved.py")
     return System(name, [python, script, name, str(file)], environment, {})
 

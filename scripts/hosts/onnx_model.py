@@ -1,16 +1,20 @@
 """A file of ONNX as a plain model of Triton's Python backend: onnxruntime, one call for a batch."""
 
+from pathlib import Path
+
 import numpy as np
+import onnxruntime
 import triton_python_backend_utils as pb_utils
-from saved import session
 
 
 class TritonPythonModel:
-    """One instance of the model; ``BENCH_SAVED`` names its file."""
+    """One instance of the model, whose file lies beside this one."""
 
     def initialize(self, args):
-        """Load the file."""
-        self._session = session()
+        """Load the file, for a thread."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"), options)
 
     def execute(self, requests):
         """Answer a batch with one call."""

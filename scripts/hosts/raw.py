@@ -49,8 +49,8 @@ def write_model(folder, name, library):
     shutil.copy(program, folder / name / "1" / program.name)
 
 
-def write_onnx(folder, name):
-    """Write a model of onnxruntime, which finds its file by itself (``onnx_model.py``)."""
+def write_onnx(folder, name, file):
+    """Write a model that calls onnxruntime with a file."""
     (folder / name / "1").mkdir(parents=True)
     tensors = 'input [{ name: "features" data_type: TYPE_FP32 dims: [4] }] '
     tensors += 'output [{ name: "label" data_type: TYPE_INT64 dims: [1] reshape: { shape: [] } }]'
@@ -58,6 +58,7 @@ def write_onnx(folder, name):
     lines += ["instance_group [{ kind: KIND_CPU count: 1 }]"]
     (folder / name / "config.pbtxt").write_text("\n".join(lines))
     shutil.copy(Path(__file__).with_name("onnx_model.py"), folder / name / "1" / "model.py")
+    shutil.copy(file, folder / name / "1" / "model.onnx")
 
 
 def serve(ports, models, write):

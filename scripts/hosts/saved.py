@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -123,7 +124,7 @@ def main():
     else:
         import raw
 
-        sys.exit(raw.serve([int(each) for each in ports], [name], raw.write_onnx))
+        sys.exit(raw.serve([int(each) for each in ports], [name], partial(raw.write_onnx, file=file)))
 
 
 if __name__ == "__main__":
