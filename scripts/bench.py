@@ -14,6 +14,7 @@
     each kind of request to /predict          bench.py --rounds 3 --seconds 1.5 --sections predict
     what pages that are open cost             bench.py --rounds 8 --seconds 10 --sections pages
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
+    files of models, beside MLflow, ...       bench.py --rounds 3 --seconds 3 --sections saved --peers mlflow=PYTHON ...
     batches of values beside arrays           bench.py --rounds 5 --sections values
     the edge beside the                       bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids
@@ -106,7 +107,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME=PATH",
-        help="interpreters of environments with litserve and bentoml, for the sections rest and openai",
+        help="interpreters of environments with litserve, bentoml, mlflow and mlserver, for rest, openai and saved",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
@@ -123,8 +124,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if not set(chosen.systems) & set(SECTIONS[name].systems):
             parser.error(f"the section {name} measures none of these systems, but {', '.join(SECTIONS[name].systems)}")
     chosen.sections = list(dict.fromkeys(chosen.sections))
-    if chosen.peers and not {"rest", "openai"} & set(chosen.sections):
-        parser.error("--peers are measured by the sections rest and openai alone")
+    if chosen.peers and not {"rest", "openai", "saved"} & set(chosen.sections):
+        parser.error("--peers are measured by the sections rest, openai and saved alone")
     return chosen
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ __all__ = [
     "OTHERS",
     "PEERS",
     "PYTHON_PROXY",
+    "SAVED_PEERS",
     "SYSTEMS",
     "BenchError",
     "Host",
@@ -53,7 +54,8 @@ LIMIT = "limit"  # the server's edge with a backend in C++ that copies inputs to
 SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, SERVER_BATCHER, "raw", LIMIT, "peer"]
 APPS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
-PEERS = ["litserve", "bentoml"]  # of the section rest, each under an interpreter of its own
+SAVED_PEERS = ["mlflow", "mlserver"]  # of the section saved alone
+PEERS = ["litserve", "bentoml", *SAVED_PEERS]  # of the sections rest and saved, each under an interpreter of its own
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
 CHAT_PEERS = ["litserve"]  # those of PEERS that the section openai measures
 START_TIMEOUT_S = 120.0
@@ -250,15 +252,21 @@ class Host:
             self._seen_shared_memory |= shared_memory(pid)
         return pids
 
-    def wait_first_answer(self) -> float:
+    def wait_first_answer(self, ask: Callable[[int], None] | None = None) -> float:
         """Wait for a right answer; returns the seconds since the process was started.
+
+        Args:
+            ask: Gets the port of HTTP, and raises LoadError unless the answer is right; default: 64 B to ``double``.
 
         Raises:
             BenchError: The process ended, or none came in time.
         """
         while self._process.poll() is None and perf_counter() - self._began < START_TIMEOUT_S:
             with suppress(LoadError, OSError):
-                check(self._protocol, self.ports[self._protocol], WORKLOADS["64 B"], self.copies)
+                if ask:
+                    ask(self.ports["http"])
+                else:
+                    check(self._protocol, self.ports[self._protocol], WORKLOADS["64 B"], self.copies)
                 return perf_counter() - self._began
             time.sleep(POLL_S)
         raise BenchError(f"no right answer (exit status {self._process.poll()}); the last lines:\n{self.tail()}")

@@ -116,7 +116,8 @@ def load(
     """
     check(protocol, port, workload, copies)
     if PROTOCOLS[protocol].connection is HttpConnection and connections > 1 and shutil.which("wrk"):
-        found = warmed(partial(wrk, protocol, port, workload, connections), warmup_s, seconds)
+        requests = [PROTOCOLS[protocol].encode(port, workload, rows) for rows in workload.rows]
+        found = warmed(partial(wrk, port, requests, connections), warmup_s, seconds)
     else:
         found = drive(lambda: connect(protocol, port, workload), connections, lambda: Tally(warmup_s, seconds))
     check(protocol, port, workload, copies)
@@ -177,11 +178,11 @@ def warmed(run: Callable[[float], Values], warmup_s: float, seconds: float) -> V
     return {**found, **{name: warm[name] + found[name] for name in ("errors", "answered")}}
 
 
-def wrk(protocol: str, port: int, workload: Workload, connections: int, seconds: float) -> Values:
-    """Load over HTTP/1.1 by wrk, with the requests in rotation."""
+def wrk(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Values:
+    """Load over HTTP/1.1 by wrk, with whole requests in rotation."""
     with tempfile.TemporaryDirectory() as folder:
-        for number, rows in enumerate(workload.rows, 1):
-            Path(folder, str(number)).write_bytes(PROTOCOLS[protocol].encode(port, workload, rows))
+        for number, request in enumerate(requests, 1):
+            Path(folder, str(number)).write_bytes(request)
         size = ["--threads=1", f"--connections={connections}", f"--duration={max(1, math.ceil(seconds))}s"]
         command = ["wrk", *size, f"--timeout={TIMEOUT_S}s", f"--script={WRK_SCRIPT}", f"http://{HOST}:{port}"]
         environment = {**os.environ, "WRK_REQUESTS": folder}

@@ -25,6 +25,7 @@ from hosts import (
     LIMIT,
     OTHERS,
     PYTHON_PROXY,
+    SAVED_PEERS,
     SYSTEMS,
     BenchError,
     Host,
@@ -38,6 +39,7 @@ from payloads import BUSY, ENCODER, HOST, MODEL, STREAM, WORKLOADS, LoadError, g
 from predictions import KINDS
 from processes import command_line, cpu_s, memory, names
 from rounds import Case, Run, Section, order, used_cpu_us
+from saved import measure as measure_saved
 from tritonclient.grpc import service_pb2
 
 __all__ = ["BARE", "MODELS", "SECTIONS", "cases", "read_events"]
@@ -257,7 +259,7 @@ def _compare(
 def _rest(run: Run) -> None:
     """The app on hosts of its own, beside other frameworks; each round begins with another."""
     apps = [find_app(name, run.system) for name in (*APPS, *OTHERS)]
-    apps += [find_other(name, python) for name, python in run.plan.peers.items()]
+    apps += [find_other(name, python) for name, python in run.plan.peers.items() if name not in SAVED_PEERS]
     plain = replace(run.system, name="without rest")
     for system in order([plain, *apps], run.number):
         with Host(system, run.folder / system.name, [BUSY, MODEL]) as run.host:
@@ -434,4 +436,5 @@ SECTIONS = {
     "predict": Section(_predict, ["ours"], models=()),
     "pages": Section(_pages, ["ours"], models=()),
     "openai": Section(_openai, ["ours"], models=()),
+    "saved": Section(measure_saved, ["ours"], models=()),
 }

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -24,6 +25,8 @@ from pytriton.server.installation import MALLOC_SETTINGS, find_installation, ove
 from pytriton.server.launch import command_line
 from pytriton.server.process import ServerProcess
 from pytriton.utils.workspace import TEMPORARY_FOLDERS, Workspace
+
+MAX_ROWS = 1000  # of a request to a saved model
 
 
 def write_model(folder, name, library):
@@ -46,17 +49,31 @@ def write_model(folder, name, library):
     shutil.copy(program, folder / name / "1" / program.name)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--copy", type=Path)
-    parser.add_argument("ports", type=int, nargs=3)
-    parser.add_argument("models", nargs="+")
-    chosen = parser.parse_args()
+def write_onnx(folder, name, file):
+    """Write a model that calls onnxruntime with a file."""
+    (folder / name / "1").mkdir(parents=True)
+    tensors = 'input [{ name: "features" data_type: TYPE_FP32 dims: [4] }] '
+    tensors += 'output [{ name: "label" data_type: TYPE_INT64 dims: [1] reshape: { shape: [] } }]'
+    lines = ['backend: "python"', f"max_batch_size: {MAX_ROWS}", tensors, "dynamic_batching {}"]
+    lines += ["instance_group [{ kind: KIND_CPU count: 1 }]"]
+    (folder / name / "config.pbtxt").write_text("\n".join(lines))
+    shutil.copy(Path(__file__).with_name("onnx_model.py"), folder / name / "1" / "model.py")
+    shutil.copy(file, folder / name / "1" / "model.onnx")
+
+
+def serve(ports, models, write):
+    """Serve models until SIGTERM; returns the server's exit status.
+
+    Args:
+        ports: Of HTTP, gRPC and metrics.
+        models: Their names.
+        write: Writes the folder of a model; gets the folder of all, and the name.
+    """
     installation = find_installation()
     workspace = Workspace()
     store, overlaid = workspace.model_store_path, workspace.path / "server"
-    for model in chosen.models:
-        write_model(store, model, chosen.copy)
+    for model in models:
+        write(store, model)
     python = overlay(installation, overlaid)
     prefix = f"bench-{uuid4().hex[:12]}-"
     environment = server_environment(installation, overlaid, python)
@@ -66,8 +83,8 @@ def main() -> int:
     ended, statuses = threading.Event(), []
     server = ServerProcess(
         [
-            *command_line(installation, config_of(*chosen.ports), store, overlaid, prefix),
-            *(f"--load-model={model}" for model in chosen.models),
+            *command_line(installation, config_of(*ports), store, overlaid, prefix),
+            *(f"--load-model={model}" for model in models),
         ],
         environment,
         f"/dev/shm/{prefix}*",
@@ -79,6 +96,15 @@ def main() -> int:
     ended.wait()
     workspace.clean()
     return statuses[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--copy", type=Path)
+    parser.add_argument("ports", type=int, nargs=3)
+    parser.add_argument("models", nargs="+")
+    chosen = parser.parse_args()
+    return serve(chosen.ports, chosen.models, partial(write_model, library=chosen.copy))
 
 
 if __name__ == "__main__":

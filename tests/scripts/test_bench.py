@@ -136,7 +136,7 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
 def test_frameworks_that_no_section_measures_are_refused(capsys):
     with pytest.raises(SystemExit):
         bench.parse(["--sections", "pages", "--peers", "litserve=/x"])
-    assert "--peers are measured by the sections rest and openai alone" in capsys.readouterr().err
+    assert "--peers are measured by the sections rest, openai and saved alone" in capsys.readouterr().err
 
 
 def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):

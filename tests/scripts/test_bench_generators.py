@@ -288,9 +288,9 @@ def test_wrk_sends_the_requests_in_rotation_each_with_its_id(name):
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         port = listener.getsockname()[1]
-        found = load.wrk("http", port, workload, 1, 1)
+        requests = [payloads.http_request(port, workload, rows) for rows in workload.rows]
+        found = load.wrk(port, requests, 1, 1)
         thread.join(30)
-    requests = [payloads.http_request(port, workload, rows) for rows in workload.rows]
     assert served.is_set()
     assert found["answered"] == 8
     assert sorted({len(each) for each in seen}) == sorted({len(each) for each in requests})

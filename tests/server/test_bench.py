@@ -93,6 +93,19 @@ def test_chats_are_measured_beside_fastapi_without_problems(tmp_path):
     assert all(set(row["spreads"]) == {"ours", "fastapi"} for row in found["rows"] if "tokens" in row["measure"])
 
 
+@pytest.mark.skipif(not all(map(find_spec, ("skops", "mlflow", "onnx"))), reason="a library of a format is missing")
+def test_files_of_onnx_are_measured_beside_the_python_backend_without_problems(tmp_path):
+    found = bench(
+        tmp_path,
+        *("--sections", "saved", "--systems", "ours", "--only", "ONNX, 2 x 1000"),
+        *("--rounds", "1", "--seconds", "0.2", "--warmup", "0"),
+    )
+    assert found["problems"] == {"ours": [], "raw": []}
+    groups = {row["group"]: row["spreads"] for row in found["rows"] if "errors" not in row["measure"]}
+    assert groups.keys() == {"ONNX, start", "ONNX, 2 x 1000 rows"}
+    assert all(spreads.keys() == {"ours", "raw"} for spreads in groups.values())
+
+
 def test_clients_streams_and_churn_are_measured_without_problems(tmp_path):
     found = bench(
         tmp_path,
