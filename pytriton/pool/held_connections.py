@@ -79,9 +79,9 @@ class _Held:
                 self.deadline = _last_deadline(unpack(memoryview(message)))
 
     def refuse(self, reason: str) -> None:
-        """Answer the batch that has come with an error."""
+        """Answer the batch that has come with an error. Raises OSError, and changes nothing, without descriptors."""
+        connection, arena, peer = _copies([self.socket.fileno(), *self._memory])
         self.deadline = None
-        connection, arena, peer = (os.dup(each) for each in (self.socket.fileno(), *self._memory))
         with closing(go_on(socket.socket(fileno=connection), arena, peer, self._state)) as channel:
             with suppress(OSError):  # the proxy has gone
                 number, requests = (frame := channel.receive()).number, frame.requests
@@ -98,6 +98,19 @@ class _Held:
 
     def abandon(self) -> None:
         forks.abandon(self.socket.fileno(), *self._memory)
+
+
+def _copies(descriptors: Sequence[int]) -> list[int]:
+    """Copies of all descriptors, or of none."""
+    copies: list[int] = []
+    try:
+        for descriptor in descriptors:
+            copies.append(os.dup(descriptor))
+    except OSError:
+        for copy in copies:
+            os.close(copy)
+        raise
+    return copies
 
 
 def _last_deadline(frame: Frame) -> float:
@@ -193,10 +206,13 @@ class HeldConnections:
             if held.deadline is None:
                 held.look()
             if held.deadline is not None and held.deadline < max(ready_at, time.monotonic()):
-                held.refuse(
-                    f"no worker is ready before the request's deadline: one starts, which took {start_s:.3g} s before; "
-                    "try again later"
-                )
+                try:
+                    held.refuse(
+                        "no worker is ready before the request's deadline: one starts, which took "
+                        f"{start_s:.3g} s before; try again later"
+                    )
+                except OSError as error:  # out of descriptors for a while
+                    self._retry_later("a request cannot be refused", error)
 
     def close(self) -> None:
         """Close all connections."""
@@ -254,9 +270,12 @@ class HeldConnections:
                 _, channel = accept(connection, GREETING_TIMEOUT_S)
                 with closing(channel):
                     descriptors, state = channel.handed_over()
-                    self.take([os.dup(each) for each in descriptors], state)
+                    self.take(_copies(descriptors), state)
         except PeerGoneError as error:
             LOGGER.debug("worker %s: a proxy has gone: %s", self._name, error)
         except OSError as error:  # out of descriptors for a while
-            LOGGER.warning("worker %s: no proxy can connect, trying again: %s", self._name, error)
-            select.select([self._woken], [], [], RETRY_S)
+            self._retry_later("no proxy can connect", error)
+
+    def _retry_later(self, what: str, error: OSError) -> None:
+        LOGGER.warning("worker %s: %s, trying again: %s", self._name, what, error)
+        select.select([self._woken], [], [], RETRY_S)
