@@ -27,6 +27,9 @@ class Scalable(Protocol):
     def statistics(self, model_name: str | None = None) -> Sequence[Any]:
         """The server's counters; a list of ModelStatistics."""
 
+    def worker_status(self, model_name: str) -> Sequence[Any]:
+        """The state of each worker; a list of WorkerStatus."""
+
     def scale(self, model_name: str, count: int) -> None:
         """Change the number of a model's workers."""
 
@@ -165,8 +168,9 @@ class Autoscaler:
         minimum, maximum = self._limits
         mean_queue_s = recent.queued_s / recent.requests if recent.requests else 0.0
         if not self.workers:
-            if recent.requests:
-                LOGGER.info("model %s: 1 worker instead of 0, because a request has started it", self._model)
+            states = {each.state for each in self._triton.worker_status(self._model) if each.kind != "template"}
+            if recent.requests or "ready" in states:  # a refused request starts a worker too, as does a rebind
+                LOGGER.info("model %s: 1 worker instead of 0, because it has started", self._model)
                 self.workers, self._idle_periods = 1, 0
             return
         is_idle = mean_queue_s <= self._queue_s and recent.busy_s < IDLE_SHARE * period_s * (self.workers - 1)

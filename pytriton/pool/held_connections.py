@@ -79,12 +79,8 @@ class _Held:
                 self.deadline = _last_deadline(unpack(memoryview(message)))
 
     def refuse(self, reason: str) -> None:
-        """Answer the batch that has come with an error.
-
-        Raises:
-            OSError: No descriptor is left for that, and the batch still waits.
-        """
-        connection, arena, peer = _copies_of(self.socket.fileno(), *self._memory)
+        """Answer the batch that has come with an error. Raises OSError, and changes nothing, without descriptors."""
+        connection, arena, peer = _copies([self.socket.fileno(), *self._memory])
         self.deadline = None
         with closing(go_on(socket.socket(fileno=connection), arena, peer, self._state)) as channel:
             with suppress(OSError):  # the proxy has gone
@@ -104,15 +100,15 @@ class _Held:
         forks.abandon(self.socket.fileno(), *self._memory)
 
 
-def _copies_of(*descriptors: int) -> list[int]:
-    """All of them, or an OSError."""
+def _copies(descriptors: Sequence[int]) -> list[int]:
+    """Copies of all descriptors, or of none."""
     copies: list[int] = []
     try:
-        for each in descriptors:
-            copies.append(os.dup(each))
+        for descriptor in descriptors:
+            copies.append(os.dup(descriptor))
     except OSError:
-        for each in copies:
-            os.close(each)
+        for copy in copies:
+            os.close(copy)
         raise
     return copies
 
@@ -216,8 +212,7 @@ class HeldConnections:
                         f"{start_s:.3g} s before; try again later"
                     )
                 except OSError as error:  # out of descriptors for a while
-                    LOGGER.warning("worker %s: no request can be refused, trying again: %s", self._name, error)
-                    held.deadline = time.monotonic() + RETRY_S
+                    self._retry_later("a request cannot be refused", error)
 
     def close(self) -> None:
         """Close all connections."""
@@ -275,9 +270,12 @@ class HeldConnections:
                 _, channel = accept(connection, GREETING_TIMEOUT_S)
                 with closing(channel):
                     descriptors, state = channel.handed_over()
-                    self.take([os.dup(each) for each in descriptors], state)
+                    self.take(_copies(descriptors), state)
         except PeerGoneError as error:
             LOGGER.debug("worker %s: a proxy has gone: %s", self._name, error)
         except OSError as error:  # out of descriptors for a while
-            LOGGER.warning("worker %s: no proxy can connect, trying again: %s", self._name, error)
-            select.select([self._woken], [], [], RETRY_S)
+            self._retry_later("no proxy can connect", error)
+
+    def _retry_later(self, what: str, error: OSError) -> None:
+        LOGGER.warning("worker %s: %s, trying again: %s", self._name, what, error)
+        select.select([self._woken], [], [], RETRY_S)

@@ -58,14 +58,23 @@ class MessagePipe:
 
     def send_descriptors(self, message: bytes, descriptors: Sequence[int], *details: Any) -> None:
         """As :meth:`send`, with descriptors that the other process gets copies of."""
-        with self._sending, suppress(OSError), self._as_socket() as connected:
+        with self._sending, suppress(OSError), self._as_socket() as pipe:
             self._connection.send((message, *details))
-            socket.send_fds(connected, [b"\0"], descriptors)
+            socket.send_fds(pipe, [b"\0"], descriptors)
 
     def receive_descriptors(self, most: int) -> list[int]:
         """What came with the message that was just received."""
-        with self._as_socket() as connected:
-            return socket.recv_fds(connected, 1, most, socket.MSG_CMSG_CLOEXEC)[1]
+        with self._as_socket() as pipe:
+            return socket.recv_fds(pipe, 1, most, socket.MSG_CMSG_CLOEXEC)[1]
+
+    @contextmanager
+    def _as_socket(self) -> Iterator[socket.socket]:
+        """This end as a socket; needs no further descriptor, as there may be none."""
+        pipe = socket.socket(fileno=self._connection.fileno())
+        try:
+            yield pipe
+        finally:
+            pipe.detach()
 
     def fileno(self) -> int:
         """Readable when there is a message."""
@@ -73,17 +82,8 @@ class MessagePipe:
 
     def end_sending(self) -> None:
         """Signal the end to the other process, after all that was sent; wakes a :meth:`send` that blocks."""
-        with self._ending, suppress(OSError), self._as_socket() as connected:
-            connected.shutdown(socket.SHUT_WR)
-
-    @contextmanager
-    def _as_socket(self) -> Iterator[socket.socket]:
-        """The connection itself, not a copy, for which there may be no descriptor left."""
-        connected = socket.socket(fileno=self._connection.fileno())
-        try:
-            yield connected
-        finally:
-            connected.detach()
+        with self._ending, suppress(OSError), self._as_socket() as pipe:
+            pipe.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close the descriptor."""

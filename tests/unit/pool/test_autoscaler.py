@@ -1,5 +1,7 @@
 """When an autoscaler changes the number of workers."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -12,10 +14,15 @@ class Scripted:
 
     def __init__(self):
         self.counts = []
+        self.is_ready = False
 
     def scale(self, model_name, count):
         assert model_name == "m"
         self.counts.append(count)
+
+    def worker_status(self, model_name):
+        state = "ready" if self.is_ready else "at zero"
+        return [SimpleNamespace(kind="template", state="ready"), SimpleNamespace(kind="process", state=state)]
 
     def statistics(self, model_name=None):
         raise AssertionError("decisions are made from what they are given")
@@ -69,6 +76,15 @@ def test_the_last_worker_is_spared_after_periods_without_requests_and_comes_back
         scaler.decide(scaler._before, 1.0)
     run(scaler, [(5, 9.0, 0.5)])  # which waited for the worker
     assert (triton.counts, scaler.workers) == ([0], 1)
+
+
+def test_a_worker_that_a_refused_request_or_a_rebind_has_started_is_spared_again(triton):
+    scaler = make(triton, minimum=0)
+    run(scaler, [(0, 0.0, 0.0)] * 2)
+    assert (triton.counts, scaler.workers) == ([0], 0)
+    triton.is_ready = True
+    run(scaler, [(0, 0.0, 0.0)] * 3)
+    assert (triton.counts, scaler.workers) == ([0, 0], 0)
 
 
 def test_the_last_worker_stays_by_default(triton):
