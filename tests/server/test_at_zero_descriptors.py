@@ -25,7 +25,7 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.processes import wait_for
 from tests.unit.children import in_new_process
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 TENSORS = [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")]
 
