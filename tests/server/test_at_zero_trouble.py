@@ -29,10 +29,9 @@ def test_a_rebind_repairs_a_model_whose_template_cannot_load_again(bind, traffic
     model = bind(workers, None, PID)
     wait_at_zero(triton, model)
     broken.touch()
-    with ThreadPoolExecutor(1) as pool:
-        with suppress(PyTritonClientError):
-            waiting = pool.submit(answer, traffic, model)
-            wait_for(lambda: "restarting" in states(triton, model), "a failed template")
-            triton.rebind(model, Processes(telling_pid))
-            waiting.result()
+    with ThreadPoolExecutor(1) as pool, suppress(PyTritonClientError):
+        waiting = pool.submit(answer, traffic, model)
+        wait_for(lambda: "restarting" in states(triton, model), "a failed template")
+        triton.rebind(model, Processes(telling_pid))
+        waiting.result()
     assert answer(traffic, model)
