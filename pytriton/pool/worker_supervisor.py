@@ -72,7 +72,9 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
             PyTritonWorkerError: The new process could not be started, or was not ready in time.
         """
         deadline = time.monotonic() + self._start_timeout_s
-        self._template, self._died_from = template, None
+        before, self._template, self._died_from = self._template, template, None
+        if before is not None:
+            before.wake()  # the next process may wait for it
         if wait:
             self.want()
 
@@ -106,7 +108,9 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
         spec = replace(spec, log_levels=log_levels())
         launch: Launch = Program(PROGRAM, spec.resources.environment())
         if template is not None:
-            launch = partial(template.fork, is_cancelled=self._stopped.is_set)
+            launch = partial(
+                template.fork, is_cancelled=lambda: self._stopped.is_set() or self._template is not template
+            )
             spec = replace(spec, factory=object, takes_device=False)  # the template has called it
         return ChildProcess(self._name, launch, pickled(spec), descriptors, self._changed)
 

@@ -1,0 +1,37 @@
+"""A model at zero whose factory fails when a request starts its worker."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.workers import Processes
+from tests.server.processes import wait_for
+from tests.server.test_at_zero import answer, states, wait_at_zero
+from tests.server.worker_factories import PID, telling_pid
+
+
+@pytest.fixture(scope="module")
+def protocol():
+    return "http"  # it makes no difference to workers
+
+
+def test_a_rebind_repairs_a_model_whose_template_cannot_load_again(bind, traffic, triton, tmp_path):
+    broken = tmp_path / "broken"
+
+    def factory():
+        if broken.exists():
+            raise RuntimeError("the factory fails")
+        return telling_pid()
+
+    workers = Processes(factory, share=True, keep_template=False, minimum=0, idle_s=0.2, start_timeout_s=20.0)
+    model = bind(workers, None, PID)
+    wait_at_zero(triton, model)
+    broken.touch()
+    with ThreadPoolExecutor(1) as pool, suppress(PyTritonClientError):
+        waiting = pool.submit(answer, traffic, model)
+        wait_for(lambda: "restarting" in states(triton, model), "a failed template")
+        triton.rebind(model, Processes(telling_pid))
+        waiting.result()
+    assert answer(traffic, model)
