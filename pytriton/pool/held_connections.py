@@ -21,7 +21,7 @@ from pytriton.threads import keep_running
 from pytriton.wire.channel import MAX_MESSAGE_BYTES, ChannelState, PeerGoneError
 from pytriton.wire.connect import accept, go_on, unexpected_peer
 from pytriton.wire.control import CONNECTION
-from pytriton.wire.frames import BYE, ERROR, KIND, REQUEST, Frame, unpack
+from pytriton.wire.frames import BYE, ERROR, KIND, REQUEST, SPILL, Frame, unpack
 from pytriton.wire.tensors import FrameError
 
 __all__ = ["HeldConnections", "News"]
@@ -31,7 +31,7 @@ LOGGER = get_logger("pytriton.workers")
 GREETING_TIMEOUT_S = 5.0
 RETRY_S = 1.0
 LONGEST_POLL_S = 3600.0
-MOST_PROCESSES = 2  # that end before they have taken a connection; then its proxy learns that the worker has died
+MOST_PROCESSES = 2  # that end before they have taken a connection; then its batch fails
 
 
 class News(NamedTuple):
@@ -175,11 +175,13 @@ class HeldConnections:
     def begin_start(self, start_s: float) -> None:
         """A process starts, and is expected to be ready after a time; then :meth:`send_to` is called.
 
-        Connections that too many processes were to take are closed: their proxies wait as for any dead worker.
+        Batches for which too many processes have started and ended are answered with an error.
         """
         self._refuse_no_more()
-        self._close([held for held in self._held if held.processes >= MOST_PROCESSES])
         for held in self._held:
+            if held.processes >= MOST_PROCESSES and held.kind() in (REQUEST, SPILL):
+                self._answer(held, f"{held.processes} processes of the worker have ended as they started; see the log")
+                held.processes = 0
             held.processes += 1
         if self._held:
             self._ready_at = time.monotonic() + start_s
@@ -206,13 +208,17 @@ class HeldConnections:
             if held.deadline is None:
                 held.look()
             if held.deadline is not None and held.deadline < max(ready_at, time.monotonic()):
-                try:
-                    held.refuse(
-                        "no worker is ready before the request's deadline: one starts, which took "
-                        f"{start_s:.3g} s before; try again later"
-                    )
-                except OSError as error:  # out of descriptors for a while
-                    self._retry_later("a request cannot be refused", error)
+                self._answer(
+                    held,
+                    f"no worker is ready before the request's deadline: one starts, which took {start_s:.3g} s before; "
+                    "try again later",
+                )
+
+    def _answer(self, held: _Held, reason: str) -> None:
+        try:
+            held.refuse(reason)
+        except OSError as error:  # out of descriptors for a while
+            self._retry_later("a request cannot be refused", error)
 
     def close(self) -> None:
         """Close all connections."""
