@@ -52,7 +52,7 @@ class _Held:
     def __init__(self, descriptors: Sequence[int], state: ChannelState) -> None:
         connection, *self._memory = descriptors
         self.socket = socket.socket(fileno=connection)
-        self.processes = 0  # that were started to take it
+        self.processes = 0  # that were started to take its batch
         self.deadline: float | None = None  # of what has come, once somebody has looked
         self._state = state
 
@@ -179,10 +179,11 @@ class HeldConnections:
         """
         self._refuse_no_more()
         for held in self._held:
-            if held.processes >= MOST_PROCESSES and held.kind() in (REQUEST, SPILL):
+            has_batch = held.kind() in (REQUEST, SPILL)
+            if has_batch and held.processes >= MOST_PROCESSES:
                 self._answer(held, f"{held.processes} processes of the worker have ended as they started; see the log")
-                held.processes = 0
-            held.processes += 1
+                has_batch = False
+            held.processes = held.processes + 1 if has_batch else 0
         if self._held:
             self._ready_at = time.monotonic() + start_s
             self._refusing = keep_running(lambda: self._refuse_while(start_s), f"pytriton-{self._name}-refusing")
