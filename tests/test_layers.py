@@ -487,6 +487,7 @@ GLOBAL_STATE = {
         "_thread_delivery": "the responses of blocking calls",
         "in_flight": "of native",
     },
+    "pytriton.model": {"_package_version": "it does not change, and is in a file"},
     "pytriton.proxy.telemetry": {"_lock": "guards the tracer", "_tracer": "the tracer of the process"},
     "pytriton.python_proxy.abi": {"_KEEP": "memory that NumPy's table of functions refers to"},
     "pytriton.rest.errors": {"_hidden_errors": "a log is of a process, and so is the rate of its lines"},
