@@ -29,6 +29,7 @@ HTTP_CONNECTIONS = 256
 
 _RECEIVED_BYTES = 2**16
 CHECK_S = 0.1
+LONGEST_WAIT_S = 2**31 // 1000  # sockets wait a C integer of milliseconds
 
 
 class HttpTransport:
@@ -182,7 +183,7 @@ def _left_s(deadline: float) -> float | None:
     left_s = deadline - time.monotonic()
     if left_s <= 0:
         raise TimeoutError
-    return left_s if left_s < threading.TIMEOUT_MAX else None
+    return left_s if left_s < LONGEST_WAIT_S else None
 
 
 def _connected(host: str, port: int, deadline: float) -> socket.socket:

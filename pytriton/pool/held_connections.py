@@ -181,8 +181,8 @@ class HeldConnections:
         for held in self._held:
             has_batch = held.kind() in (REQUEST, SPILL)
             if has_batch and held.processes >= MOST_PROCESSES:
-                self._answer(held, f"{held.processes} processes of the worker have ended as they started; see the log")
-                has_batch = False
+                reason = f"{held.processes} processes of the worker have ended as they started; see the log"
+                has_batch = not self._answer(held, reason)
             held.processes = held.processes + 1 if has_batch else 0
         if self._held:
             self._ready_at = time.monotonic() + start_s
@@ -215,11 +215,14 @@ class HeldConnections:
                     "try again later",
                 )
 
-    def _answer(self, held: _Held, reason: str) -> None:
+    def _answer(self, held: _Held, reason: str) -> bool:
+        """Answer a batch with an error; whether it could be."""
         try:
             held.refuse(reason)
         except OSError as error:  # out of descriptors for a while
             self._retry_later("a request cannot be refused", error)
+            return False
+        return True
 
     def close(self) -> None:
         """Close all connections."""
