@@ -583,7 +583,7 @@ def test_a_pipeline_is_drawn_with_the_live_numbers_of_its_requests(visit):
     graph.locator(".count", has_text="3").first.wait_for()
     graph.locator("[data-step=trim]", has_text="4 requests").wait_for()
     assert graph.locator(".count").all_text_contents() == ["3"] * 5
-    assert graph.locator(".tensor").all_text_contents() == ["trimmed", "words", "trimmed"]
+    assert sorted(graph.locator(".tensor").all_text_contents()) == ["trimmed", "trimmed", "words"]
     places = [graph.locator(f"[data-step={name}] rect").bounding_box() for name in ("trim", "split", "join")]
     assert all(place["x"] + place["width"] < following["x"] for place, following in pairwise(places))
     graph.get_by_role("link", name="split").click()
