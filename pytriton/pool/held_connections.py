@@ -52,7 +52,7 @@ class _Held:
     def __init__(self, descriptors: Sequence[int], state: ChannelState) -> None:
         connection, *self._memory = descriptors
         self.socket = socket.socket(fileno=connection)
-        self.processes = 0  # that were started to take its batch
+        self.processes = 0  # that were started for its batch, which waits for its answer
         self.deadline: float | None = None  # of what has come, once somebody has looked
         self._state = state
 
@@ -89,6 +89,7 @@ class _Held:
                 told = {"message": reason, "code": ErrorCode.UNAVAILABLE.value, "isolate": False}
                 channel.send(Frame(ERROR, number, requests, metadata=json.dumps(told).encode()))
             self._state = channel.handed_over()[1]
+        self.processes = 0
 
     def close(self) -> None:
         """Close this process's end. If no process has it, a proxy whose batch nobody has read sends that again."""
@@ -181,9 +182,9 @@ class HeldConnections:
         for held in self._held:
             has_batch = held.kind() in (REQUEST, SPILL)
             if has_batch and held.processes >= MOST_PROCESSES:
-                reason = f"{held.processes} processes of the worker have ended as they started; see the log"
-                has_batch = not self._answer(held, reason)
-            held.processes = held.processes + 1 if has_batch else 0
+                self._answer(held, f"{held.processes} processes of the worker have ended as they started; see the log")
+            elif has_batch:
+                held.processes += 1
         if self._held:
             self._ready_at = time.monotonic() + start_s
             self._refusing = keep_running(lambda: self._refuse_while(start_s), f"pytriton-{self._name}-refusing")
@@ -215,14 +216,11 @@ class HeldConnections:
                     "try again later",
                 )
 
-    def _answer(self, held: _Held, reason: str) -> bool:
-        """Answer a batch with an error; whether it could be."""
+    def _answer(self, held: _Held, reason: str) -> None:
         try:
             held.refuse(reason)
         except OSError as error:  # out of descriptors for a while
             self._retry_later("a request cannot be refused", error)
-            return False
-        return True
 
     def close(self) -> None:
         """Close all connections."""

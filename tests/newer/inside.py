@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 
 REPOSITORY, SITE = Path("/repository"), "/site"
 IN_C = {
-    "google", "grpc", "httptools", "joblib", "lightgbm", "mlflow", "numpy", "onnx", "onnxruntime", "orjson", "pandas",
+    "PIL", "google", "grpc", "httptools", "joblib", "lightgbm", "mlflow", "numpy", "onnx", "onnxruntime", "orjson", "pandas",
     "prometheus_client", "pydantic", "pydantic_core", "ray", "safetensors", "scipy", "simdjson", "sklearn", "skops",
     "torch", "transformers", "triton_python_backend_utils", "tritonclient", "uvicorn", "uvloop", "watchfiles",
     "xgboost", "zmq",
