@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import tempfile
 import threading
@@ -37,6 +38,8 @@ SERVER, WORKER = "server", "worker"
 class Actor:
     """An actor with one worker or several. Ray makes another one of the same arguments when its process has died.
 
+    It ends with its workers, for instance when a callable that was made again does not fit the model.
+
     Args:
         processes: What it serves; several workers, or those that share memory, are processes of their own.
     """
@@ -50,7 +53,13 @@ class Actor:
         else:
             arguments = {"device": first.device_in_worker} if processes.takes_device() else {}
             self._worker = RemoteWorker(model, processes.factory(**arguments), options, version, first.device)
-        self._thread = keep_running(self._worker.run, "pytriton-remote-worker")
+        self._is_leaving = False
+        self._thread = keep_running(self._serve, "pytriton-remote-worker", on_failure=lambda _: os._exit(1))
+
+    def _serve(self) -> None:
+        self._worker.run()
+        if not self._is_leaving:
+            os._exit(1)
 
     def is_ready(self) -> bool:
         """Whether the callable is made; Ray raises what the factory raised."""
@@ -58,6 +67,7 @@ class Actor:
 
     def leave(self) -> None:
         """Answer the batches that have come, and end."""
+        self._is_leaving = True
         self._worker.leave()
         self._thread.join(LEAVE_TIMEOUT_S)
 

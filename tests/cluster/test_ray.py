@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from pytriton.client import ModelClient
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
@@ -89,6 +91,30 @@ def make_shared():
         return {"y": np.repeat([[os.getpid(), made_by]], len(x), 0).astype(np.float64)}
 
     return process
+
+
+def make_misfit_once(calls):
+    """As ``make_process``, but at the third call for an input that the model has not."""
+    from pytriton import batch
+
+    with open(calls, "a") as file:
+        file.write("x")
+    return batch(lambda other: {"y": other}) if len(calls.read_text()) == 3 else make_process()
+
+
+def make_unrecoverable(ended):
+    """As ``make_process``, but the first batch finds that the worker cannot go on."""
+    from pytriton.exceptions import PyTritonUnrecoverableError
+
+    process = make_process()
+
+    def unrecoverable(requests):
+        if not ended.exists():
+            ended.touch()
+            raise PyTritonUnrecoverableError("the GPU is lost")
+        return process(requests)
+
+    return unrecoverable
 
 
 def make_threaded():
@@ -170,6 +196,24 @@ def test_workers_of_an_actor_share_a_template_and_are_forked_again(triton):
     assert len(pids) == 8
     triton.unbind("shared")
     wait_for(lambda: not any(map(is_alive, pids)), "workers and templates to end with their actors")
+
+
+@pytest.mark.parametrize(
+    ("factory", "options"),
+    [(make_misfit_once, {"workers_per_actor": 2, "idempotent": True}), (make_unrecoverable, {"count": 1})],
+)
+def test_an_actor_whose_workers_have_ended_is_made_again(triton, tmp_path, factory, options):
+    bind(triton, "again", partial(factory, tmp_path / "calls"), **options)
+    with ModelClient(triton.url, "again", inference_timeout_s=60) as client:
+        try:
+            os.kill(int(client.infer_batch(X)["y"][0, 0]), signal.SIGKILL)
+        except PyTritonClientInferenceServerError as error:
+            assert "the GPU is lost" in str(error)
+    expected = options.get("workers_per_actor", 1)
+    wait_for(lambda: len(answers(triton, "again")) == expected, "the workers of another actor", START_S)
+    if factory is make_misfit_once:
+        assert len((tmp_path / "calls").read_text()) == 5
+    triton.unbind("again")
 
 
 SERVED = """
