@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CREATED := $(VENV)/.created
 READY := $(VENV)/.ready
-# The tests wait more than they compute. In the order of the files: the slow ones, with a server, come first.
-WORKERS ?= 4
+# The tests also wait. In the order of the files: the slow ones, with a server, come first.
+WORKERS ?= 6
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
@@ -23,11 +23,12 @@ demo: $(VENV)/.with-demo
 
 test: $(VENV)/.with-test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not thorough"
-	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy and not thorough" tests/server
 
-# The rest: sanitized programs, pages of the documents, requests of all kinds and sizes, a browser, others' programs, the tools.
+# The rest: sanitized programs, pages of the documents, requests of all kinds and sizes, a browser, others' programs, the
+# tools; and the Python proxy, with the tests that could differ.
 thorough: $(VENV)/.with-test newer
-	$(BIN)/python -m pytest $(PARALLEL) -m thorough
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough --ignore tests/unit
+	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
 
 unit: $(VENV)/.with-test
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py

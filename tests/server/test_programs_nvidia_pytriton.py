@@ -15,7 +15,7 @@ import pytest
 
 from tests.server.ports import reserved_ports
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "nvidia_pytriton"
 DEADLINE_S = 100
