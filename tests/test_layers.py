@@ -379,7 +379,7 @@ LAZY_IMPORTS = {
         "pytriton.cluster.worker": OPTIONAL,
     },
     "pytriton.cluster.ray": {"ray": OPTIONAL},
-    "pytriton.cluster.worker": {"pytriton.cluster.worker_calls": "few callables call models"},
+    "pytriton.cluster.worker": {"pytriton.cluster.call_client": "few callables call models"},
     "pytriton.cluster.workers": {
         "pytriton.cluster.derivation": OPTIONAL,
         "pytriton.cluster.pool": OPTIONAL,

@@ -25,7 +25,7 @@ __all__ = ["STREAM", "Message", "Outputs", "answer_of", "call_of", "error_frame"
 
 STREAM = "stream_infer"
 INFERENCES = frozenset([STREAM, "infer"])
-QUESTIONS = frozenset(
+METADATA_CALLS = frozenset(
     ["is_server_live", "is_server_ready", "is_model_ready", "get_model_config", "get_model_repository_index"]
 )
 ARGUMENTS = frozenset(["model_name", "model_version", "request_id", "parameters", "priority", "timeout", *SEQUENCE])
@@ -49,7 +49,7 @@ class Outputs:
 def request_frame(number: int, call: Call) -> Message:
     """The frame of a call, and its tensors."""
     inputs, outputs = call.arguments.get("inputs", ()), call.arguments.get("outputs", ())
-    told = {
+    metadata = {
         "method": call.method,
         "timeout_s": call.timeout_s,
         "headers": _only(HEADERS, call.headers),
@@ -59,7 +59,7 @@ def request_frame(number: int, call: Call) -> Message:
         "outputs": [each.name for each in outputs],
     }
     tensors = [tensor(index, each.array, 0) for index, each in enumerate(inputs)]
-    return Frame(REQUEST, number, 1, metadata=json.dumps(told).encode()), tensors
+    return Frame(REQUEST, number, 1, metadata=json.dumps(metadata).encode()), tensors
 
 
 def call_of(frame: Frame) -> Call:
@@ -68,17 +68,17 @@ def call_of(frame: Frame) -> Call:
     Raises:
         ValueError, LookupError, TypeError: It is none that a callable may make.
     """
-    told = json.loads(frame.metadata)
-    method, compression = told["method"], told["compression"]
-    if method not in INFERENCES | QUESTIONS or compression not in COMPRESSIONS:
+    metadata = json.loads(frame.metadata)
+    method, compression = metadata["method"], metadata["compression"]
+    if method not in INFERENCES | METADATA_CALLS or compression not in COMPRESSIONS:
         raise ValueError(f"remote workers may call models, and not {method!r} with compression {compression!r}")
-    arguments = _only(ARGUMENTS, told["arguments"])
+    arguments = _only(ARGUMENTS, metadata["arguments"])
     if method in INFERENCES:
-        arrays = zip(told["inputs"], map(frame.array, frame.tensors), strict=True)
+        arrays = zip(metadata["inputs"], map(frame.array, frame.tensors), strict=True)
         arguments["inputs"] = [InputTensor(str(name), _datatype(array), array.shape, array) for name, array in arrays]
-        arguments["outputs"] = [OutputRequest(str(name)) for name in told["outputs"]]
-    headers = check_headers(_only(HEADERS, told["headers"]))
-    return Call(method, float(told["timeout_s"]), arguments, headers, compression)
+        arguments["outputs"] = [OutputRequest(str(name)) for name in metadata["outputs"]]
+    headers = check_headers(_only(HEADERS, metadata["headers"]))
+    return Call(method, float(metadata["timeout_s"]), arguments, headers, compression)
 
 
 def _only(names: frozenset[str], given: Any) -> dict[str, Any]:
@@ -91,25 +91,25 @@ def _datatype(array: NDArray[Any]) -> str:
 
 def result_frame(number: int, call: Call, result: Any) -> Message:
     """The frame of what a transport returned for a call, or for one response of a stream; and its tensors."""
-    told, arrays = {"result": result}, []
+    metadata, arrays = {"result": result}, []
     if call.method in INFERENCES:
         found = {each.name: result.as_numpy(each.name) for each in call.arguments["outputs"]}
         arrays = [array for array in found.values() if array is not None]
-        told = {"outputs": [name for name, array in found.items() if array is not None]}
+        metadata = {"outputs": [name for name, array in found.items() if array is not None]}
     tensors = [tensor(index, array, 0) for index, array in enumerate(arrays)]
-    return Frame(RESPONSE, number, 1, metadata=json.dumps(told).encode(), more=call.method == STREAM), tensors
+    return Frame(RESPONSE, number, 1, metadata=json.dumps(metadata).encode(), more=call.method == STREAM), tensors
 
 
 def error_frame(number: int, error: Exception) -> Frame:
     """The frame of what a transport raised."""
     code = getattr(error, "code", None)
-    told = {
+    metadata = {
         "kind": type(error).__name__,
         "message": error.message if isinstance(error, PyTritonClientError) else f"{type(error).__name__}: {error}",
         "code": code.value if isinstance(code, ErrorCode) else None,
         "details": getattr(error, "details", ""),
     }
-    return Frame(ERROR, number, 1, metadata=json.dumps(told).encode())
+    return Frame(ERROR, number, 1, metadata=json.dumps(metadata).encode())
 
 
 def answer_of(frame: Frame) -> Any:
@@ -120,12 +120,12 @@ def answer_of(frame: Frame) -> Any:
     """
     if frame.kind == END:
         return None
-    told = json.loads(frame.metadata)
+    metadata = json.loads(frame.metadata)
     if frame.kind == RESPONSE:
-        return Outputs(told["outputs"], frame) if "outputs" in told else told["result"]
-    kind = getattr(exceptions, told["kind"]) if told["kind"] in exceptions.__all__ else None
-    error: PyTritonClientError = (kind or PyTritonClientInferenceServerError)(told["message"])
+        return Outputs(metadata["outputs"], frame) if "outputs" in metadata else metadata["result"]
+    kind = getattr(exceptions, metadata["kind"]) if metadata["kind"] in exceptions.__all__ else None
+    error: PyTritonClientError = (kind or PyTritonClientInferenceServerError)(metadata["message"])
     if isinstance(error, PyTritonClientInferenceServerError):
-        error.code = None if told["code"] is None else ErrorCode(told["code"])
-        error.details = told["details"]
+        error.code = None if metadata["code"] is None else ErrorCode(metadata["code"])
+        error.details = metadata["details"]
     raise error

@@ -17,7 +17,7 @@ from uuid import uuid4
 import zmq
 
 from ..wire.channel import MAX_AHEAD, PeerGoneError
-from ..wire.control import ANSWER, BYE, CALL, HELLO, OBSERVE, PROBE, REFUSED, TAKEN, WELCOME
+from ..wire.control import BYE, CALL, HELLO, OBSERVE, PROBE, REFUSED, RESULT, TAKEN, WELCOME
 from ..wire.frames import RELEASE, REQUEST, Frame
 from ..wire.tensors import FrameError, Tensor
 from .messages import NUMBER, PROGRESS, PROTOCOL, Parts, configure, decode, encode, has_message, is_frame, receive, send
@@ -304,7 +304,7 @@ class RemoteChannel:
         try:
             while has_message(self._socket):
                 parts = receive(self._socket, SMALL_PARTS)
-                if parts[0] != ANSWER:
+                if parts[0] != RESULT:
                     return parts
                 self.on_answer(decode(parts[1:]))
         except zmq.ZMQError as error:

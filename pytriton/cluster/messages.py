@@ -17,7 +17,7 @@
     BYE                       ──>                       all of its batches are answered, or the model goes
                               <──  CALL, frame [, data]     a call of a model, its cancellation (CANCEL), or RELEASE: a
                                                         response of a stream was taken; see calls.py
-    ANSWER, frame [, data]    ──>                       its result, an error, or a response of a stream
+    RESULT, frame [, data]    ──>                       of a call, an error, or a response of a stream
     PROBE                     ──>                       nothing; tells the sender whether the worker is there
 
     WELCOME, JSON             ──>                       with "derive": what the model's tensors are is not known yet

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytriton.cluster.broker import Broker, Connection, Peer, Service
+from pytriton.cluster.call_server import CallServer, PendingCalls
 from pytriton.cluster.messages import NUMBER, PROGRESS, Parts, decode
 from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pace import WorkerPace
-from pytriton.cluster.server_calls import CallsOfWorker, ServerCalls
 from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config import SequenceBatcher
@@ -177,7 +177,7 @@ class RemoteModel(Service):
     welcome: dict[str, Any]
     observation: Observation
     on_change: Callable[[], None]
-    calls: ServerCalls = field(default_factory=lambda: ServerCalls(None))
+    calls: CallServer = field(default_factory=lambda: CallServer(None))
     callees: frozenset[str] = frozenset()
     derived: dict[str, Any] | None = None
     activity: Activity = field(default_factory=Activity)
@@ -356,7 +356,7 @@ class JoinedWorker(Peer):
         self._pace = WorkerPace()
         self._untold = 0  # replies of streams that were taken, and the worker does not know of
         self._reports = BatchCounter(model.observation, model.config)
-        self._calls = CallsOfWorker(model.calls, broker, identity)
+        self._calls = PendingCalls(model.calls, broker, identity)
 
     def __str__(self) -> str:
         return f"{self.model.config.model_name} on {self.host} (process {self.process})"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from pytriton.cluster.call_server import CallServer
 from pytriton.cluster.models import JoinedWorker, RemoteModel
 from pytriton.cluster.options import WorkerListener
-from pytriton.cluster.server_calls import ServerCalls
 from pytriton.exceptions import PyTritonValidationError, PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.model_config.generator import ModelConfigGenerator
@@ -60,7 +60,7 @@ class RemoteWorkerPool(WorkerPool):
             "options": given,
             "trace_config": None if model.trace_config is None else list(model.trace_config),
         }
-        calls = ServerCalls(model.context.connector)
+        calls = CallServer(model.context.connector)
         self._model = RemoteModel(config, options, welcome, model.observation, self._on_change, calls)
         self._listens = False
 

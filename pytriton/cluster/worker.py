@@ -36,7 +36,7 @@ from pytriton.worker.inference import Options
 from pytriton.worker.results import is_async
 
 if TYPE_CHECKING:
-    from pytriton.cluster.worker_calls import WorkerCalls, WorkerConnector
+    from pytriton.cluster.call_client import CallClient, WorkerConnector
 
 __all__ = ["RemoteWorker", "WorkerOptions"]
 
@@ -98,7 +98,7 @@ class RemoteWorker:
         self._channel: RemoteChannel | None = None
         self._leaving = threading.Event()
         self._served: tuple[dict[str, Any], ServedCallable] | None = None
-        self._calls: WorkerCalls | None = None
+        self._calls: CallClient | None = None
         self._observation = WorkerObservation(None, lambda: None, self._report)
 
     def leave(self) -> None:
@@ -232,10 +232,10 @@ class RemoteWorker:
         """How the callable calls models; None if it calls none, or the other side does not know the server."""
         if secret is None or not callees_of(self._function):
             return None
-        from pytriton.cluster.worker_calls import WorkerCalls, WorkerConnector
+        from pytriton.cluster.call_client import CallClient, WorkerConnector
 
         if self._calls is None:
-            self._calls = WorkerCalls()
+            self._calls = CallClient()
         return WorkerConnector(secret, self._calls)
 
     def _stop_unrecoverable(self) -> None:

@@ -8,7 +8,8 @@
         │   └── Instance (pytriton.worker)              one per callable, in this process
         └── ProcessWorkerPool (processes.py)            of Processes
             └── ScaledWorkers (scaling.py)              as many as there are now
-                └── Supervisor (supervisor.py)          one per worker: starts, restarts, replaces and stops it
+                └── LocalWorkerSupervisor (local_worker_supervisor.py)
+                │                                   one per worker: starts, restarts, replaces and stops it
                     └── ChildProcess (process.py)       the process; it talks through pipes.py
                         └── worker_main.py              in that process: Instance ══ its proxy
 

@@ -17,6 +17,7 @@ from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
 from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
 from pytriton.pool.inspection import Inspection
+from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.messages import pickled
 from pytriton.pool.pipes import log_levels
 from pytriton.pool.pool import Infer, ScalablePool, ServedModel, WorkerPool, Workers, WorkerStatus
@@ -24,7 +25,6 @@ from pytriton.pool.process import ChildProcess, Program
 from pytriton.pool.process_supervisor import ProcessSupervisor
 from pytriton.pool.resources import WorkerResources, all_gpus, check_shared, takes_device
 from pytriton.pool.scaling import IdleWorkers, ScaledWorkers
-from pytriton.pool.supervisor import Supervisor
 from pytriton.pool.template import Template
 from pytriton.pool.worker_main import WorkerSpec
 from pytriton.pool.worker_supervisor import PROGRAM, Templates
@@ -208,7 +208,7 @@ class ProcessWorkerPool(ScalablePool):
         self.processes = processes
         self._all_workers = ScaledWorkers(model.config.model_name, processes.start_timeout_s)
         self._idle_workers = IdleWorkers(self._all_workers, model.config)
-        self.workers: list[Supervisor] = self._all_workers.serving
+        self.workers: list[LocalWorkerSupervisor] = self._all_workers.serving
         self._templates = Templates(
             lambda spec: Template(self._title(), spec, processes.restarts(), **processes.limits()),
             processes.start_timeout_s,
@@ -218,8 +218,8 @@ class ProcessWorkerPool(ScalablePool):
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
         processes = self.processes
 
-        def supervise(index: int, resources: WorkerResources) -> Supervisor:
-            return Supervisor(
+        def supervise(index: int, resources: WorkerResources) -> LocalWorkerSupervisor:
+            return LocalWorkerSupervisor(
                 self._spec(index, resources, f"{sockets}.{index * processes.instances_per_worker}"),
                 processes.restarts(),
                 self.model.observation,
@@ -347,7 +347,7 @@ class ProcessWorkerPool(ScalablePool):
         self.processes = replace(self.processes, factory=infer.factory)
 
     def _rebind_workers(self, infer: Processes) -> None:
-        changed: list[Supervisor] = []
+        changed: list[LocalWorkerSupervisor] = []
         try:
             for supervisor in self._all_workers:
                 supervisor.rebind(infer.factory, infer.takes_device())

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonWorkerError
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.resources import WorkerResources
-from pytriton.pool.supervisor import Supervisor
 from pytriton.threads import keep_running
 
 __all__ = ["IdleWorkers", "ScaledWorkers"]
@@ -31,13 +31,13 @@ class ScaledWorkers:
     """
 
     def __init__(self, model_name: str, start_timeout_s: float) -> None:
-        self.serving: list[Supervisor] = []
-        self.supervise: Callable[[int, WorkerResources], Supervisor] | None = None
+        self.serving: list[LocalWorkerSupervisor] = []
+        self.supervise: Callable[[int, WorkerResources], LocalWorkerSupervisor] | None = None
         self.is_interrupted = False
         self._model_name, self._start_timeout_s = model_name, start_timeout_s
-        self._supervisors: list[Supervisor] = []
+        self._supervisors: list[LocalWorkerSupervisor] = []
 
-    def __iter__(self) -> Iterator[Supervisor]:
+    def __iter__(self) -> Iterator[LocalWorkerSupervisor]:
         return iter([*self._supervisors])
 
     def start(self, resources: Sequence[WorkerResources]) -> None:
@@ -96,7 +96,7 @@ class ScaledWorkers:
             and not self.is_interrupted
         ):
             time.sleep(POLL_S)
-        self._supervisors.sort(key=Supervisor.has_left)
+        self._supervisors.sort(key=LocalWorkerSupervisor.has_left)
         self.serving[:] = self._supervisors[: len(self.serving)]
 
     def _stop_from(self, index: int) -> None:

@@ -14,8 +14,8 @@ from pytriton.compat.torchserve import MANIFEST
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.networks import has_network
 from pytriton.files.onnx import looks_like_onnx
-from pytriton.files.others import what_else
 from pytriton.files.pickles import is_pickle
+from pytriton.files.unsupported import advice_for
 from pytriton.files.zips import ZIP, has_file
 
 __all__ = ["FORMATS", "Format", "format_of", "recognized"]
@@ -88,7 +88,7 @@ def format_of(path: Path) -> Format:
         raise PyTritonValidationError(f"{path} is empty; save the model again")
     if known := recognized(path, head):
         return known
-    if found := what_else(path, head):
+    if found := advice_for(path, head):
         raise PyTritonValidationError(f"{path} is {found}")
     suffix = path.suffix.lower()
     if named := next((each for each in FORMATS if suffix in each.suffixes), None):

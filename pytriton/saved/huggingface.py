@@ -22,7 +22,7 @@ from pytriton.files.networks import check_weights
 from pytriton.llm.kinds import EMBEDDING, INPUT, KEY, TOKENS, VECTOR, Kind
 from pytriton.saved.contents import NUMBER, STRING, Arrays, Contents, LoadOptions, choose_method
 from pytriton.saved.results import ANYTHING, SCORES
-from pytriton.saved.torch import device_of
+from pytriton.saved.torch import set_up_torch
 from pytriton.signature.foreign import image_of
 from pytriton.signature.schema import RESULT, Schema
 from pytriton.signature.values import rows_of
@@ -83,7 +83,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     """
     if not options.trust:
         check_weights(path)
-    safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": device_of(options)}
+    safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": set_up_torch(options)}
     safe["model_kwargs"] = {} if options.trust else {"use_safetensors": True}
     return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
 

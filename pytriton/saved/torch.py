@@ -20,7 +20,7 @@ from pytriton.saved.formats import format_of
 from pytriton.signature.foreign import host_array, tensor_of_array
 from pytriton.signature.schema import RESULT, tensor_schema
 
-__all__ = ["device_of", "read"]
+__all__ = ["read", "set_up_torch"]
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -30,7 +30,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
         PyTritonValidationError: The types of its inputs are neither in the file nor in the options, or are not those
             of tensors; or the batch axis is not known.
     """
-    device, title = device_of(options), format_of(path).title
+    device, title = set_up_torch(options), format_of(path).title
     inputs, network = (_script if title == "TorchScript" else _program)(path, options, device)
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
 
@@ -50,7 +50,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     )
 
 
-def device_of(options: LoadOptions) -> str:
+def set_up_torch(options: LoadOptions) -> str:
     """Where networks of this process run, whose calls then have so many threads of the CPU."""
     torch.set_num_threads(options.threads)
     return "cuda" if torch.cuda.is_available() else "cpu"

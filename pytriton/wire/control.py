@@ -30,7 +30,8 @@ quiet               program         question: seconds since the last batch; 0 wh
 rebind              program         question: call the factory of this pickled ``WorkerSpec`` and serve its callable;
                                     answered with an empty text, or with the traceback
 answer              worker          to the question with this number
-call                worker          of a model by the callable of a remote worker, as a frame; answered with frames
+call                worker          of a model by the callable of a remote worker, as a frame
+result              program         of a call, or an error, or a response of a stream, as a frame
 connected           worker          a proxy has connected
 disconnected        worker          a proxy has disconnected: is another one connected, did the server close it
 unrecoverable       worker          the callable wants the server to stop
@@ -49,5 +50,5 @@ FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MA
     *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),
     *(b"unrecoverable", b"max_requests", b"log", b"end pages", b"fork"),
 )
-HAND_OVER, CONNECTION, CALL = b"hand over", b"connection", b"call"
+HAND_OVER, CONNECTION, CALL, RESULT = b"hand over", b"connection", b"call", b"result"
 CONNECTION_DESCRIPTORS = 3

@@ -17,9 +17,9 @@ from unittest.mock import MagicMock
 
 REPOSITORY, SITE = Path("/repository"), "/site"
 IN_C = {
-    "PIL", "google", "grpc", "httptools", "joblib", "lightgbm", "mlflow", "numpy", "onnx", "onnxruntime", "orjson", "pandas",
-    "prometheus_client", "pydantic", "pydantic_core", "ray", "safetensors", "scipy", "simdjson", "sklearn", "skops",
-    "torch", "transformers", "triton_python_backend_utils", "tritonclient", "uvicorn", "uvloop", "watchfiles",
+    "google", "grpc", "httptools", "joblib", "lightgbm", "mlflow", "numpy", "onnx", "onnxruntime", "orjson", "pandas",
+    "PIL", "prometheus_client", "pydantic", "pydantic_core", "ray", "safetensors", "scipy", "simdjson", "sklearn",
+    "skops", "torch", "transformers", "triton_python_backend_utils", "tritonclient", "uvicorn", "uvloop", "watchfiles",
     "xgboost", "zmq",
 }  # fmt: skip
 SCALARS = ["generic", "number", "integer", "floating", "bool_", "bytes_", "str_", "object_", "void"]

@@ -13,18 +13,20 @@ import zmq
 from pytriton.client.conversations import Call
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
+    PyTritonClientQueueFullError,
     PyTritonClientQueueTimeoutError,
     PyTritonClientTimeoutError,
 )
 from pytriton.client.tensors import InputTensor, OutputRequest
+from pytriton.cluster import call_server
+from pytriton.cluster.call_client import CallClient, WorkerTransport
+from pytriton.cluster.call_server import MAX_CALLS, MAX_UNTAKEN, CallServer, PendingCalls
 from pytriton.cluster.calls import answer_of, call_of, error_frame, request_frame, result_frame
 from pytriton.cluster.channel import RemoteChannel
 from pytriton.cluster.messages import decode, encode, is_frame
-from pytriton.cluster.server_calls import MOST_CALLS, MOST_UNTAKEN, CallsOfWorker, ServerCalls
-from pytriton.cluster.worker_calls import WorkerCalls, WorkerTransport
 from pytriton.exceptions import ErrorCode
-from pytriton.wire.control import ANSWER, CALL
-from pytriton.wire.frames import CANCEL, ERROR, RELEASE, REQUEST, Frame
+from pytriton.wire.control import CALL, RESULT
+from pytriton.wire.frames import CANCEL, ERROR, RELEASE, REQUEST, RESPONSE, Frame
 from tests.server.processes import DEADLINE_S, wait_for
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -106,7 +108,7 @@ def calls(router):
     with zmq.Context() as context:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         channel = RemoteChannel(context, f"tcp://127.0.0.1:{port}", 60.0, lambda connection: None, lambda: None)
-        calls = WorkerCalls()
+        calls = CallClient()
         assert channel.wait_connected(DEADLINE_S)
         calls.join(channel)
         yield calls, channel
@@ -130,7 +132,7 @@ def test_batches_that_come_while_a_thread_waits_for_an_answer_are_received_later
     _, other = taken(router)
     router.send_multipart([identity, *encode(Frame(REQUEST, 5, 1), [])])
     for frame in (other, one):
-        router.send_multipart([identity, ANSWER, *encode(*result_frame(frame.number, CALLED, Answered(y=NUMBERS)))])
+        router.send_multipart([identity, RESULT, *encode(*result_frame(frame.number, CALLED, Answered(y=NUMBERS)))])
     for future in (first, second):
         np.testing.assert_array_equal(future.result(DEADLINE_S).as_numpy("y"), NUMBERS)
     assert channel.receive().number == 5
@@ -158,6 +160,7 @@ class Server:
 
     def __init__(self):
         self.begun = self.streamed = 0
+        self.closed = False
         self.gate = threading.Event()
 
     def async_transport(self, *, streams):
@@ -173,6 +176,9 @@ class Server:
         while True:
             yield Answered(y=NUMBERS)
             self.streamed += 1
+
+    async def close(self):
+        self.closed = True
 
 
 class Broker:
@@ -191,33 +197,58 @@ class Broker:
 @pytest.fixture
 def served():
     server, broker = Server(), Broker()
-    calls = ServerCalls(lambda: server)
-    yield server, broker, CallsOfWorker(calls, broker, b"w")
+    calls = CallServer(lambda: server)
+    yield server, broker, PendingCalls(calls, broker, b"w")
     calls.close()
+    assert server.closed
 
 
 def test_a_stream_is_read_no_further_than_its_worker_takes_it_and_ends_with_it(served):
     server, broker, calls = served
     calls.take(travelled(*request_frame(1, Call("stream_infer", 5.0, ARGUMENTS))))
-    wait_for(lambda: len(broker.sent) == MOST_UNTAKEN and server.streamed == MOST_UNTAKEN, "as many as may be untaken")
+    wait_for(lambda: len(broker.sent) == MAX_UNTAKEN and server.streamed == MAX_UNTAKEN, "as many as may be untaken")
     calls.take(Frame(RELEASE, 1, 1))
-    wait_for(lambda: server.streamed == MOST_UNTAKEN + 1, "one more")
-    assert len(broker.sent) == MOST_UNTAKEN + 1
+    wait_for(lambda: server.streamed == MAX_UNTAKEN + 1, "one more")
+    assert len(broker.sent) == MAX_UNTAKEN + 1
     calls.end()
     assert broker.sent[-1].kind == ERROR
-    assert len(broker.sent) == MOST_UNTAKEN + 2
+    assert len(broker.sent) == MAX_UNTAKEN + 2
 
 
 def test_calls_beyond_the_most_of_a_worker_wait_and_cancelled_ones_are_not_made(served):
     server, broker, calls = served
-    for number in range(MOST_CALLS + 2):
+    for number in range(MAX_CALLS + 2):
         calls.take(travelled(*request_frame(number, Call("is_server_ready", 5.0))))
-    wait_for(lambda: server.begun == MOST_CALLS, "as many as may be made at a time")
-    calls.take(Frame(CANCEL, MOST_CALLS, 1))
+    wait_for(lambda: server.begun == MAX_CALLS, "as many as may be made at a time")
+    calls.take(Frame(CANCEL, MAX_CALLS, 1))
     server.gate.set()
-    wait_for(lambda: len(broker.sent) == MOST_CALLS + 1, "the other answers")
-    assert server.begun == MOST_CALLS + 1
-    assert {frame.number for frame in broker.sent} == {*range(MOST_CALLS + 2)} - {MOST_CALLS}
+    wait_for(lambda: len(broker.sent) == MAX_CALLS + 1, "the other answers")
+    assert server.begun == MAX_CALLS + 1
+    assert {frame.number for frame in broker.sent} == {*range(MAX_CALLS + 2)} - {MAX_CALLS}
+
+
+def test_calls_that_wait_take_a_bounded_number_of_bytes_and_those_beyond_are_refused(served, monkeypatch):
+    monkeypatch.setattr(call_server, "MAX_BYTES", 5 * call_server.TASK_BYTES)
+    _, broker, calls = served
+    for number in range(6):
+        calls.take(travelled(*request_frame(number, Call("is_server_ready", 5.0))))
+    assert [(frame.kind, frame.number) for frame in broker.sent] == [(ERROR, 4), (ERROR, 5)]
+    with pytest.raises(PyTritonClientQueueFullError, match="make fewer at a time"):
+        answer_of(broker.sent[0])
+    calls.take(Frame(CANCEL, 0, 1))
+    calls.take(travelled(*request_frame(6, Call("is_server_ready", 5.0))))
+    assert len(broker.sent) == 2
+
+
+def test_a_call_larger_than_the_bound_is_made_alone(served, monkeypatch):
+    monkeypatch.setattr(call_server, "MAX_BYTES", 1)
+    server, broker, calls = served
+    for number in range(2):
+        server.gate.clear()
+        calls.take(travelled(*request_frame(number, Call("is_server_ready", 5.0))))
+        server.gate.set()
+        wait_for(lambda: len(broker.sent) == number + 1, "the answer")  # noqa: B023
+        assert broker.sent[number].kind == RESPONSE
 
 
 async def anext_of(responses):

@@ -11,8 +11,8 @@ import pytest
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.resources import WorkerResources
-from pytriton.pool.supervisor import Supervisor
 from pytriton.pool.worker_main import WorkerSpec
 from pytriton.restarts import RestartPolicy
 from pytriton.worker.inference import Options
@@ -48,7 +48,7 @@ def supervise(tmp_path):
         )
         limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": stop_timeout_s}
         supervisors.append(
-            Supervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),
+            LocalWorkerSupervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),
         )
         return supervisors[-1]
 

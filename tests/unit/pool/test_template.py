@@ -13,8 +13,8 @@ import pytest
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.resources import WorkerResources
-from pytriton.pool.supervisor import Supervisor
 from pytriton.pool.template import Template
 from pytriton.pool.worker_main import WorkerSpec
 from pytriton.restarts import RestartPolicy
@@ -57,7 +57,7 @@ class Forked:
 
     def supervise(self, index=0):
         spec, nothing = self.spec(index), lambda: None
-        supervisor = Supervisor(
+        supervisor = LocalWorkerSupervisor(
             spec, RestartPolicy(), Observation(), nothing, nothing, template=self.template, **LIMITS
         )
         self.all.append(supervisor)

@@ -8,7 +8,7 @@ from pytriton.files.networks import ADAPTER
 from pytriton.files.pickles import OF_TORCH
 from pytriton.files.zips import ZIP, has_file
 
-__all__ = ["what_else"]
+__all__ = ["advice_for"]
 
 CHECKPOINT = (
     "a checkpoint of torch.save, which has no program, and whose pickle may run any code; load it in a program of "
@@ -30,7 +30,7 @@ HEADS = {
 SAFETENSORS = "weights in safetensors, without a network; give the folder that they are in, with its config.json"
 
 
-def what_else(path: Path, head: bytes) -> str | None:
+def advice_for(path: Path, head: bytes) -> str | None:
     """What a file or folder is, and what to do with it, if that is known.
 
     Args:

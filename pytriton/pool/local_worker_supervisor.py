@@ -46,7 +46,7 @@ from pytriton.wire.control import (
 from pytriton.worker.instance import listening
 from pytriton.worker.observation import Observation
 
-__all__ = ["Supervisor"]
+__all__ = ["LocalWorkerSupervisor"]
 
 LOGGER = get_logger("pytriton.workers")
 
@@ -55,7 +55,7 @@ RECORD_TIMEOUT_S = 2.0  # to begin, or to send what is left
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
 
-class Supervisor(WorkerSupervisor[WorkerSpec]):
+class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
     """Runs a worker whose proxy is on this machine. It is the :class:`Worker` of its pool.
 
     This process owns the socket that the proxy connects to, and each worker process inherits it. So a proxy that

@@ -27,13 +27,13 @@ from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import CANCEL, RELEASE, Frame
 from pytriton.wire.tensors import Tensor
 
-__all__ = ["AsyncWorkerTransport", "WorkerCalls", "WorkerConnector", "WorkerTransport"]
+__all__ = ["AsyncWorkerTransport", "CallClient", "WorkerConnector", "WorkerTransport"]
 
 LAST_NUMBER = 2**32 - 1  # of calls, which then begin again
 Responses = AsyncGenerator[Any, None]
 
 
-class WorkerCalls:
+class CallClient:
     """The calls of one worker, on an event loop of their own.
 
     The thread that receives batches may be the one that waits for an answer, so the loop receives too while there are
@@ -170,7 +170,7 @@ class WorkerTransport:
 
     check: Callable[[], None] | None = None
 
-    def __init__(self, calls: WorkerCalls) -> None:
+    def __init__(self, calls: CallClient) -> None:
         self._calls = calls
 
     def call(self, call: Call) -> Any:
@@ -222,7 +222,7 @@ class WorkerStream:
 class AsyncWorkerTransport:
     """Calls models from coroutines of any loop, any number at once."""
 
-    def __init__(self, calls: WorkerCalls) -> None:
+    def __init__(self, calls: CallClient) -> None:
         self._calls = calls
 
     async def call(self, call: Call) -> Any:
@@ -249,7 +249,7 @@ class AsyncWorkerTransport:
 class WorkerConnector:
     """How the callable of a remote worker reaches the server, as ``pytriton.composition.connector.Connector``."""
 
-    def __init__(self, secret: str, calls: WorkerCalls) -> None:
+    def __init__(self, secret: str, calls: CallClient) -> None:
         self.secret = secret
         self._calls = calls
 

@@ -7,27 +7,32 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from pytriton.client.exceptions import PyTritonClientServerUnavailableError
+from pytriton.client.exceptions import PyTritonClientQueueFullError, PyTritonClientServerUnavailableError
 from pytriton.client.threads import LoopThread
 from pytriton.cluster.broker import Broker
 from pytriton.cluster.calls import STREAM, call_of, error_frame, result_frame
 from pytriton.cluster.messages import Parts, encode
 from pytriton.composition.connector import Connector
 from pytriton.exceptions import PyTritonInvalidOperationError
-from pytriton.wire.control import ANSWER
+from pytriton.wire.control import RESULT
 from pytriton.wire.frames import CANCEL, END, RELEASE, REQUEST, Frame
 from pytriton.wire.tensors import FrameError, Tensor
 
-__all__ = ["CallsOfWorker", "ServerCalls"]
+__all__ = ["CallServer", "PendingCalls"]
 
-MOST_CALLS = 256  # of a worker at a time; further ones wait
-MOST_UNTAKEN = 16  # responses of a stream that are on their way
+MAX_CALLS = 256  # of a worker at a time; further ones wait
+TASK_BYTES = 4096
+MAX_BYTES = 2**30  # of a worker's calls, also of those that wait; further ones are refused
+MAX_UNTAKEN = 16  # responses of a stream that are on their way
+TOO_LARGE = PyTritonClientQueueFullError(
+    f"this worker's calls that are not answered yet would take more than {MAX_BYTES >> 20} MiB; make fewer at a time"
+)
 GONE = PyTritonClientServerUnavailableError("the model whose callable calls goes, or the server stops")
 
 
-class ServerCalls:
+class CallServer:
     """What the calls of a model's workers share: an event loop, and connections to the server.
 
     Args:
@@ -63,23 +68,37 @@ class ServerCalls:
         return self._transports[streams]
 
     def close(self) -> None:
-        """End the loop, when all workers have left."""
+        """Close the connections and end the loop, when all workers have left."""
         if self._loop is not None:
+            self._loop.submit(self._close_transports()).result()
             self._loop.stop()
             self._loop.join()
 
+    async def _close_transports(self) -> None:
+        for transport in self._transports.values():
+            await transport.close()
 
-class CallsOfWorker:
+
+class _Begun(NamedTuple):
+    """A call that is not answered yet."""
+
+    task: Future[None]
+    untaken: asyncio.Semaphore
+    size: int  # in bytes, of its frame and its task
+
+
+class PendingCalls:
     """The calls of one worker that are not answered yet.
 
     Args:
         identity: Of the worker.
     """
 
-    def __init__(self, server: ServerCalls, broker: Broker, identity: bytes) -> None:
+    def __init__(self, server: CallServer, broker: Broker, identity: bytes) -> None:
         self._server, self._broker, self._identity = server, broker, identity
-        self._room = asyncio.Semaphore(MOST_CALLS)
-        self._begun: dict[int, tuple[Future[None], asyncio.Semaphore]] = {}
+        self._room = asyncio.Semaphore(MAX_CALLS)
+        self._begun: dict[int, _Begun] = {}
+        self._size = 0  # of all of them
 
     # On the broker's thread:
 
@@ -89,29 +108,46 @@ class CallsOfWorker:
         Raises:
             FrameError: The frame is none of these.
         """
-        number, begun = frame.number, self._begun.get(frame.number)
+        begun = self._begun.get(frame.number)
         if frame.kind == REQUEST and begun is None:
-            untaken = asyncio.Semaphore(MOST_UNTAKEN)
-            self._begun[number] = self._server.start(self._answer(frame, untaken)), untaken
+            self._begin(frame)
         elif frame.kind not in (CANCEL, RELEASE):
-            raise FrameError(f"a frame of kind {frame.kind} with number {number} is no call, or has come twice")
+            raise FrameError(f"a frame of kind {frame.kind} with number {frame.number} is no call, or has come twice")
         elif begun is not None and frame.kind == RELEASE:
-            self._server.start(_release(begun[1]))
+            self._server.start(_release(begun.untaken))
         elif begun is not None:
-            begun[0].cancel()
-            del self._begun[number]
+            begun.task.cancel()
+            self._forget(frame.number)
+
+    def _begin(self, frame: Frame) -> None:
+        size = TASK_BYTES + len(frame.metadata) + frame.data_bytes
+        if self._begun and self._size + size > MAX_BYTES:
+            return self._tell(error_frame(frame.number, TOO_LARGE))
+        untaken = asyncio.Semaphore(MAX_UNTAKEN)
+        self._begun[frame.number] = _Begun(self._server.start(self._answer(frame, untaken)), untaken, size)
+        self._size += size
+
+    def _forget(self, number: int) -> None:
+        self._size -= self._begun.pop(number).size
 
     def end(self) -> None:
         """Cancel all calls; the worker learns why."""
-        for number, (task, _) in [*self._begun.items()]:
-            task.cancel()
-            self._forward(number, encode(error_frame(number, GONE), []), is_last=True)
+        for number, begun in [*self._begun.items()]:
+            begun.task.cancel()
+            self._tell(error_frame(number, GONE))
+            self._forget(number)
+
+    def _tell(self, frame: Frame) -> None:
+        self._send_parts(encode(frame, []))
 
     def _forward(self, number: int, parts: Parts, is_last: bool) -> None:
         if number in self._begun:
-            self._broker.router.send(self._identity, [ANSWER, *parts])
+            self._send_parts(parts)
             if is_last:
-                del self._begun[number]
+                self._forget(number)
+
+    def _send_parts(self, parts: Parts) -> None:
+        self._broker.router.send(self._identity, [RESULT, *parts])
 
     # On the loop:
 
