@@ -104,6 +104,7 @@ class Template(ProcessSupervisor):
             stop_timeout_s=stop_timeout_s + WORKERS_END_S,
         )
         self._spec = spec
+        self._failed_starts = 0
         self._ends = Pipe(duplex=False)  # the kernel kills the workers when nobody holds the second one
         forks.register(self)
         self._begin()
@@ -121,18 +122,25 @@ class Template(ProcessSupervisor):
         """Wait until workers can be forked; the process that forks them.
 
         Raises:
+            OSError: A process has ended as it started; another one follows.
             PyTritonWorkerError: No template can be started.
             InterruptedError: The wait was cancelled, or the template was stopped.
         """
         self.want()
+        before = self._failed_starts
 
         def is_ready() -> bool:
             return self._ready_since is not None and not self._is_leaving
 
+        def has_failed() -> bool:
+            return self._failed_starts > before
+
         with self._changed:
-            self._changed.wait_for(lambda: is_ready() or not self.is_alive() or is_cancelled())
+            self._changed.wait_for(lambda: is_ready() or has_failed() or not self.is_alive() or is_cancelled())
             if self._process is not None and is_ready():
                 return self._process
+            if has_failed() and self.is_alive() and not is_cancelled():
+                raise OSError(f"the {self._title} has ended as it started")
         if self._failure is not None and not is_cancelled():
             raise PyTritonWorkerError(f"the {self._title} could not be started: {self._failure}")
         raise InterruptedError(f"the {self._title} was stopped")
@@ -206,6 +214,12 @@ class Template(ProcessSupervisor):
     @override
     def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
         """It reports nothing but its start."""
+
+    @override
+    def _forget_process(self) -> bool:
+        with self._changed:
+            self._failed_starts += self._ready_since is None
+            return super()._forget_process()
 
     @override
     def _release(self) -> None:

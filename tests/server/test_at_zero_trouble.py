@@ -21,8 +21,9 @@ def protocol():
     return "http"  # it makes no difference to workers
 
 
+@pytest.mark.parametrize("options", [{}, {"share": True, "keep_template": False}], ids=["", "share"])
 def test_requests_for_a_factory_that_fails_are_answered_after_two_processes_or_at_their_deadlines(
-    bind, traffic, triton, tmp_path
+    bind, traffic, triton, tmp_path, options
 ):
     broken = tmp_path / "broken"
 
@@ -31,7 +32,7 @@ def test_requests_for_a_factory_that_fails_are_answered_after_two_processes_or_a
             raise RuntimeError("the factory fails")
         return telling_pid()
 
-    model = bind(Processes(factory, minimum=0, idle_s=0.2), None, PID)
+    model = bind(Processes(factory, minimum=0, idle_s=0.2, **options), None, PID)
     with ModelClient(traffic.url, model, inference_timeout_s=60.0) as client:
         wait_at_zero(triton, model)
         broken.touch()
