@@ -104,7 +104,12 @@ Labels = Annotated[
 ]
 MaxBatchSize = Annotated[
     int | None,
-    typer.Option(min=1, help="Most rows in one call of a file's model.", show_default="128", rich_help_panel=FILES),
+    typer.Option(
+        min=1,
+        help="Most rows in one call of a file's model.",
+        show_default="4096; 128 for networks",
+        rich_help_panel=FILES,
+    ),
 ]
 
 

@@ -30,7 +30,6 @@ from pytriton.triton import Triton
 from pytriton.workers import Processes
 
 __all__ = [
-    "DEFAULT_BATCH",
     "LoadArguments",
     "SavedTarget",
     "errors_of_target",
@@ -39,7 +38,8 @@ __all__ = [
     "target_of",
 ]
 
-DEFAULT_BATCH = 128
+ROWS_OF_TABLES, ROWS = 4096, 128  # most rows in one call; the inputs of networks may be large
+TABLES = {"lightgbm", "mlflow", "sklearn", "xgboost"}  # modules of formats whose models compute many rows fast
 PREFIX = "mlflow:"
 SUFFIXES = {suffix for each in FORMATS for suffix in each.suffixes} - {".txt", ".json"}
 
@@ -50,7 +50,7 @@ class LoadArguments:
 
     Args:
         inputs: Each as ``name:dtype`` or ``name:dtype:shape``.
-        max_batch_size: Most rows in one call.
+        max_batch_size: Most rows in one call; the default depends on the format.
         labels: Names of classes, with commas between them.
     """
 
@@ -75,6 +75,10 @@ class LoadArguments:
             given[name] = rest
         labels = [each.strip() for each in self.labels.split(",")] if self.labels else ()
         return {"method": self.method, "trust": self.trust, "inputs": given, "batch": self.batch, "labels": labels}
+
+    def most_rows(self, path: Path) -> int:
+        """Most rows in one call of the model in a file. Raises as :func:`pytriton.saved.layouts.locate`."""
+        return self.max_batch_size or (ROWS_OF_TABLES if locate(path).format.module in TABLES else ROWS)
 
     def flags(self) -> list[str]:
         """The options that give these arguments."""
@@ -107,11 +111,11 @@ class SavedTarget:
         Raises:
             TargetError: A file cannot be served.
         """
-        config = ModelConfig(max_batch_size=self.arguments.max_batch_size or DEFAULT_BATCH)
         with errors_of_target():
             triton = Triton(security_config=TritonSecurityConfig(access_token=access_token), rest=True)
             for name, path in self.files.items():
                 load_it = partial(load, path.resolve(), **self.arguments.of_load())
+                config = ModelConfig(max_batch_size=self.arguments.most_rows(path))
                 triton.bind(name, load_it() if workers is None else Processes(load_it, count=workers), config=config)
         return triton
 
@@ -194,8 +198,7 @@ def inspect(
                 typer.echo(line)
         if write is not None:
             command = shlex.join(["pytriton", "serve", file, *arguments.flags()])
-            rows = arguments.max_batch_size or DEFAULT_BATCH
-            source = program_of(name, path, write, arguments.of_load(), command, rows)
+            source = program_of(name, path, write, arguments.of_load(), command, arguments.most_rows(path))
             with write.open("x", encoding="utf-8") as program:
                 program.write(source)
             typer.echo(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")

@@ -263,6 +263,18 @@ def test_one_command_serves_several_files(serve, tmp_path):
     command.assert_nothing_left(family)
 
 
+def test_the_command_takes_a_thousand_rows_of_a_table_at_once(serve, tmp_path):
+    joblib, rows = FORMATS["joblib"](tmp_path), np.resize(iris()[0], (1000, 4))
+    command, url, http = serve(f"iris={joblib.path}", "--trust")
+    command.wait_for("Press CTRL+C")
+    expected = joblib.answer(rows)["result"].tolist()
+    with ModelClient(http, "iris") as client:
+        assert [label.decode() for label in client.infer_batch(rows)["result"][:, 0]] == expected
+    found = predict((None, url), "iris", {"instances": [joblib.values(row) for row in rows]})
+    assert [each["result"] for each in found["predictions"]] == expected
+    assert command.end() == 0
+
+
 def test_the_command_takes_options_of_a_file_and_workers(serve, tmp_path):
     write_onnx(tmp_path / "twice.onnx", "float[n, w] x", "float[n, w] y", "y = Add(x, x)")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
