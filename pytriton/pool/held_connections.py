@@ -52,7 +52,7 @@ class _Held:
     def __init__(self, descriptors: Sequence[int], state: ChannelState) -> None:
         connection, *self._memory = descriptors
         self.socket = socket.socket(fileno=connection)
-        self.processes = 0  # that were started for its batch, which waits for its answer
+        self.processes = 0  # that have ended while its batch waited
         self.deadline: float | None = None  # of what has come, once somebody has looked
         self._state = state
 
@@ -68,6 +68,10 @@ class _Held:
         except OSError:
             return 0
         return start[KIND] if len(start) > KIND else 0
+
+    def has_batch(self) -> bool:
+        """Whether a batch has come."""
+        return self.kind() in (REQUEST, SPILL)
 
     def look(self) -> None:
         """Find the deadline of what has come; a batch has the latest of its requests, and all else none."""
@@ -173,18 +177,20 @@ class HeldConnections:
         with self._lock:
             self._held.pop(0).close()
 
+    def count_failure(self) -> None:
+        """A process has ended by itself, or could not be started; :meth:`begin_start` answers what waits too long."""
+        for held in self._held:
+            held.processes += held.has_batch()
+
     def begin_start(self, start_s: float) -> None:
         """A process starts, and is expected to be ready after a time; then :meth:`send_to` is called.
 
-        Batches for which too many processes have started and ended are answered with an error.
+        Batches for which too many processes have ended before are answered with an error.
         """
         self._refuse_no_more()
         for held in self._held:
-            has_batch = held.kind() in (REQUEST, SPILL)
-            if has_batch and held.processes >= MOST_PROCESSES:
+            if held.processes >= MOST_PROCESSES and held.has_batch():
                 self._answer(held, f"{held.processes} processes of the worker have ended as they started; see the log")
-            elif has_batch:
-                held.processes += 1
         if self._held:
             self._ready_at = time.monotonic() + start_s
             self._refusing = keep_running(lambda: self._refuse_while(start_s), f"pytriton-{self._name}-refusing")

@@ -204,6 +204,10 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         process.send(DRAIN)
 
     @override
+    def _give_work(self, process: ChildProcess) -> None:
+        self._held.send_to(process)
+
+    @override
     def _let_go(self, process: ChildProcess) -> None:
         process.send(HAND_OVER)
 
@@ -229,6 +233,11 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         self._is_recording = recording is not None
         self._held.begin_start(self.start_s())
         return self._launch(replace(self._spec, recording=recording), [self._listener.fileno()])
+
+    @override
+    def _wait_before_restart(self, how: str) -> bool:
+        self._held.count_failure()
+        return super()._wait_before_restart(how)
 
     @override
     def _forget_process(self) -> bool:
@@ -279,7 +288,6 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
                 self._is_leaving = True
             self._changed.notify_all()
         if report == READY:
-            self._held.send_to(process)
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
             recording = self._observation.recording(self._spec.config)

@@ -88,6 +88,9 @@ class ProcessSupervisor(ABC):
     def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
         """Act on a report of the process."""
 
+    def _give_work(self, process: ChildProcess) -> None:  # noqa: B027
+        """Give a process what waits for it, before others see that it is ready, and may have it end."""
+
     def _let_go(self, process: ChildProcess) -> None:
         """Have a process end that is not wanted any more, and answers what it has."""
         process.stop()
@@ -250,6 +253,7 @@ class ProcessSupervisor(ABC):
             if report == READY:
                 self._start_times.append(time.monotonic() - began)
                 LOGGER.info("%s is ready after %.1f s", self._title, self._start_times[-1])
+                self._give_work(process)
                 self._note_ready(*details)
             if report == FAILED:
                 failure = details[0].rstrip()

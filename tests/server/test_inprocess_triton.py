@@ -86,7 +86,6 @@ def test_a_decoupled_callable_gives_any_number_of_responses(models: Models, infe
 
 
 def test_a_thread_of_the_server_calls_a_plain_callable_and_keeps_its_variables(models: Models):
-    before = {thread.ident for thread in threading.enumerate()}
     threads, local = [], threading.local()
 
     def infer(requests: Any) -> Any:
@@ -95,10 +94,9 @@ def test_a_thread_of_the_server_calls_a_plain_callable_and_keeps_its_variables(m
         return [{"y": request["x"] * 0 + local.calls} for request in requests]
 
     name = models.bind(infer, max_batch_size=4)
-    new = {thread.ident for thread in threading.enumerate()} - before
     assert [models.ask(name, 0) for _ in range(3)] == [1, 2, 3]
     assert len({*threads}) == 1
-    assert not {*threads} & (before | new)
+    assert not {*threads} & {thread.ident for thread in threading.enumerate()}
 
 
 def test_requests_that_wait_are_merged(models: Models):

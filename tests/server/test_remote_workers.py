@@ -387,7 +387,10 @@ def is_stub_of(model, command):
 
 
 def test_a_proxy_that_takes_no_replies_does_not_delay_other_models(triton, workers, address):
-    """The stream's client reads, but its proxy is stopped while it has more replies than its socket holds."""
+    """The stream's client reads, but its proxy is stopped while it has more replies than its socket holds.
+
+    It is stopped again and again, as Triton takes a stub that is silent for a second for dead.
+    """
     workers("wide=make_wide", "double=make_double")
     remote = RemoteWorkers(address)
     stream = tensors((-1,), np.float32)
@@ -399,12 +402,12 @@ def test_a_proxy_that_takes_no_replies_does_not_delay_other_models(triton, worke
         (stub,) = (pid for pid in descendants(os.getpid()) if is_stub_of("wide", command_line(pid)))
         answers = client.infer_sample(np.array([200], np.float32))
         first = next(answers)["y"]
-        os.kill(stub, signal.SIGSTOP)
-        try:
-            for _ in range(50):
+        for _ in range(50):
+            os.kill(stub, signal.SIGSTOP)
+            try:
                 np.testing.assert_array_equal(infer(triton, "double"), X * 2)
-        finally:
-            os.kill(stub, signal.SIGCONT)
+            finally:
+                os.kill(stub, signal.SIGCONT)
         got = [first, *(answer["y"] for answer in answers)]
         assert [int(y[0]) for y in got] == [*range(200)]
 

@@ -74,14 +74,14 @@ def test_a_second_request_may_not_stall_either():
     assert asyncio.run(run()).endswith(b"\r\n\r\n5")
 
 
-@pytest.mark.usefixtures("short_limit")
-def test_a_slow_body_is_waited_for():
+def test_a_slow_body_is_waited_for(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", limit_s := 1.0)
+
     async def run():
         async with connection() as (reader, writer):
-            writer.write(REQUEST)
-            for byte in b"12345":
-                await asyncio.sleep(STALL_S)
-                writer.write(bytes([byte]))
+            writer.write(REQUEST + b"1234")
+            await asyncio.sleep(1.5 * limit_s)
+            writer.write(b"5")
             return await reader.readuntil(b"5")
 
     assert asyncio.run(run()).startswith(b"HTTP/1.1 200")
