@@ -327,7 +327,7 @@ class Shadow(Router):
 
     async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
         if (origin := current_origin.get()) is not None:
-            current_origin.set(origin.without_clients())  # for this task alone
+            current_origin.set(origin.detached())  # for this task alone
         try:
             other = await handle.pass_on(request)
             is_same = await asyncio.to_thread(self._compare, outputs, other)  # others are answered meanwhile

@@ -37,20 +37,20 @@ def locate(given: str | os.PathLike[str]) -> Located:
         PyTritonValidationError: There is no model, or more than one; the message says what to do.
         OSError: It cannot be read.
     """
-    text = os.fspath(given)
-    if re.match(r"[A-Za-z][\w+.-]+://", text):
-        parts = urlsplit(text)
-        if parts.scheme != "file":
-            raise PyTritonValidationError(
-                f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"
-            )
-        text = unquote(parts.path)
-    path = Path(text)
-    if path.name == SETTINGS or (path / SETTINGS).is_file():
-        return _of_mlserver(path if path.name == SETTINGS else path / SETTINGS)
-    if path.is_dir() and recognized(path, b"") is None:
-        return Located(*_only_file(path))
-    return Located(path, format_of(path))
+    path = _path(os.fspath(given))
+    settings = path if path.name == SETTINGS else path / SETTINGS
+    return _of_mlserver(settings) if settings.is_file() else _model_at(path)
+
+
+def _path(text: str) -> Path:
+    if not re.match(r"[A-Za-z][\w+.-]+://", text):
+        return Path(text)
+    parts = urlsplit(text)
+    if parts.scheme != "file":
+        raise PyTritonValidationError(
+            f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"
+        )
+    return Path(unquote(parts.path))
 
 
 def _of_mlserver(settings: Path) -> Located:
@@ -61,10 +61,7 @@ def _of_mlserver(settings: Path) -> Located:
             f"{settings} has the implementation {implementation}, which is not served from a file; these are: "
             f"{', '.join(IMPLEMENTATIONS)}. Bind a class of yours in a program"
         )
-    if uri == ".":
-        found = Located(*_only_file(settings.parent))
-    else:
-        found = locate(uri if "://" in uri else settings.parent / uri)
+    found = _model_at(settings.parent / _path(uri))
     if found.format.module != module:
         raise PyTritonValidationError(
             f"{settings} has the implementation {implementation}, but {found.path} is a file of {found.format.title}"
@@ -72,13 +69,16 @@ def _of_mlserver(settings: Path) -> Located:
     return found._replace(name=name)
 
 
-def _only_file(folder: Path) -> tuple[Path, Format]:
-    """The only file of a folder that has a format, whatever else is there."""
-    files = [each for each in sorted(folder.iterdir()) if each.is_file() and each.stat().st_size]
-    found = [(each, known) for each in files if (known := recognized(each)) is not None]
+def _model_at(path: Path) -> Located:
+    """A file or folder that is a model, or the only file of a folder that has a format, whatever else is there."""
+    if not path.is_dir():
+        return Located(path, format_of(path))
+    if known := recognized(path, b""):
+        return Located(path, known)
+    found = [Located(each, known) for each in sorted(path.iterdir()) if each.is_file() and (known := recognized(each))]
     if not found:
-        format_of(folder)  # which says what else it is
+        format_of(path)  # which says what else it is
     if len(found) != 1:
-        names = ", ".join(each.name for each, _ in found)
-        raise PyTritonValidationError(f"{folder} has several models, {names}; give the path of one")
+        names = ", ".join(each.path.name for each in found)
+        raise PyTritonValidationError(f"{path} has several models, {names}; give the path of one")
     return found[0]

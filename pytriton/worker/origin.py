@@ -89,7 +89,7 @@ class Origin:
         deadline = self._inherited.deadline
         return None if deadline is None else max(0.0, deadline - time.monotonic())
 
-    def without_clients(self) -> Origin:
+    def detached(self) -> Origin:
         """The same requests for what is made once they are answered: it has no deadline, and is not cancelled."""
         origin = copy(self)
         origin._inherited, origin._cancellation = self._inherited._replace(deadline=None), None

@@ -53,6 +53,24 @@ def test_settings_without_uri_mean_the_model_beside_them(tmp_path):
     assert locate(settings(tmp_path, IMPLEMENTATIONS["joblib"], f"file://{saved.path}")).path == saved.path
 
 
+@pytest.mark.parametrize("uri", [None, ".", "./", "../flowers"])
+def test_settings_may_be_in_the_folder_that_is_the_model(uri, tmp_path):
+    saved = FORMATS["mlflow"](tmp_path)
+    folder = saved.path.rename(tmp_path / "flowers")
+    settings(folder, IMPLEMENTATIONS["mlflow"], uri)
+    assert locate(folder)._replace(path=folder) == locate(folder / "model-settings.json")._replace(path=folder)
+    assert locate(folder).path.samefile(folder)
+    load(folder, trust=True)(**saved.values(iris()[0][0]))
+
+
+def test_settings_that_name_the_folder_of_other_settings_do_not_follow_them(tmp_path):
+    for name, other in (("one", "two"), ("two", "one")):
+        (tmp_path / name).mkdir()
+        settings(tmp_path / name, IMPLEMENTATIONS["joblib"], f"../{other}")
+    with pytest.raises(PyTritonValidationError, match=r"two is a folder without a file MLmodel or config\.json"):
+        locate(tmp_path / "one")
+
+
 @pytest.mark.parametrize(
     ("implementation", "uri", "message"),
     [
