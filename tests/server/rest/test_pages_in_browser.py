@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -34,12 +35,15 @@ from pytriton.llm import ChatModel, ChatRequest, CompletionModel, CompletionRequ
 from pytriton.rest import RestConfig, create_app
 from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, Triton, TritonSecurityConfig
 from pytriton.workers import Processes
+from tests.server.command import Command
 from tests.server.conftest import LOCALHOST, local_config
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S
 from tests.server.rest.apps import url_of, with_app
 from tests.server.rest.kinds import bind_kinds, make_add
 from tests.server.rest.ways import mounted
+from tests.unit.saved.files import FORMATS
+from tests.unit.saved.files import iris as iris_rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MISSING = [name for name in ("playwright", "axe_playwright_python") if find_spec(name) is None]
@@ -760,6 +764,43 @@ def test_an_app_with_a_port_of_its_own_tells_that_the_server_does_not_answer(bro
         finally:
             os.kill(pid, signal.SIGKILL)
         visit.page.locator("#state.good").wait_for()
+
+
+def shown_of(name: str, answer: dict[str, np.ndarray]) -> list[str]:
+    """Texts in which a page shows what the library of a saved model has answered to one row."""
+    if name == "onnx":
+        return [*(f"{score:.3g}" for score in answer["scores"][0]), str(answer["best"][0])]
+    if name == "skops":
+        return [max(answer, key=lambda species: answer[species][0])]
+    (result,) = answer["result"]
+    if name == "xgboost":
+        return [f"{100 * share:.1f} %" for share in result]
+    return [f"{result:.6f}" if name == "lightgbm" else result]
+
+
+def test_saved_models_of_one_command_are_tried_on_their_pages(browser, tmp_path):
+    row = iris_rows()[0][60]
+    saved = {name: make(Path(tempfile.mkdtemp(dir=tmp_path))) for name, make in FORMATS.items()}
+    with reserved_ports(4) as ports, closing(browser.new_context()) as context:
+        kinds = zip(("http", "grpc", "metrics", "rest"), ports, strict=True)
+        options = ["--trust", f"--address={LOCALHOST}", *(f"--{kind}-port={port}" for kind, port in kinds)]
+        command = Command(
+            tmp_path / "home", "serve", *(f"{name}={each.path}" for name, each in saved.items()), *options
+        )
+        try:
+            command.wait_for("Press CTRL+C")
+            visit = Visit(context.new_page(), f"http://{LOCALHOST}:{ports[-1]}")
+            for name, each in saved.items():
+                visit.page.goto(f"{visit.url}/#/try/{name}")
+                for field, value in each.values(row).items():
+                    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                    visit.page.locator(f"[data-input='{field}']").fill(text)
+                answer = visit.run()
+                for text in shown_of(name, each.answer(row[None])):
+                    answer.get_by_text(text, exact=True).first.wait_for()
+            visit.check()
+        finally:
+            command.kill()
 
 
 def test_the_loss_of_the_server_and_of_the_connection_are_told_and_their_end(visit, triton):
