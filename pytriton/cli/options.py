@@ -26,6 +26,7 @@ __all__ = [
     "Secured",
     "Token",
     "Trust",
+    "Tune",
     "Url",
     "trust",
 ]
@@ -108,6 +109,16 @@ MaxBatchSize = Annotated[
         min=1,
         help="Most rows in one call of a file's model.",
         show_default="4096; 128 for networks",
+        rich_help_panel=FILES,
+    ),
+]
+
+
+Tune = Annotated[
+    bool,
+    typer.Option(
+        "--tune",
+        help="Measure with how many rows in one call a file's model is fastest, once for each file.",
         rich_help_panel=FILES,
     ),
 ]

@@ -19,12 +19,13 @@ from pytriton.cli.errors import TargetError
 from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target
 from pytriton.cli.terminal import exit_on_error
+from pytriton.cli.tuning import tuned_rows
 from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved.formats import FORMATS
 from pytriton.saved.layouts import locate
-from pytriton.saved.model import load, name_of
+from pytriton.saved.model import default_threads, load, name_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.triton import Triton
 from pytriton.workers import Processes
@@ -52,6 +53,7 @@ class LoadArguments:
         inputs: Each as ``name:dtype`` or ``name:dtype:shape``.
         max_batch_size: Most rows in one call; the default depends on the format.
         labels: Names of classes, with commas between them.
+        tune: Whether to measure with how many rows in one call the model is fastest.
     """
 
     method: str | None = None
@@ -60,6 +62,7 @@ class LoadArguments:
     batch: bool | None = None
     max_batch_size: int | None = None
     labels: str | None = None
+    tune: bool = False
 
     def of_load(self) -> dict[str, Any]:
         """The arguments of :func:`pytriton.saved.load`.
@@ -114,8 +117,10 @@ class SavedTarget:
         with errors_of_target():
             triton = Triton(security_config=TritonSecurityConfig(access_token=access_token), rest=True)
             for name, path in self.files.items():
-                load_it = partial(load, path.resolve(), **self.arguments.of_load())
-                config = ModelConfig(max_batch_size=self.arguments.most_rows(path))
+                arguments, rows = self.arguments.of_load(), self.arguments.most_rows(path)
+                if self.arguments.tune:
+                    rows = tuned_rows(path, arguments, rows, max(1, default_threads() // (workers or 1)))
+                load_it, config = partial(load, path.resolve(), **arguments), ModelConfig(max_batch_size=rows)
                 triton.bind(name, load_it() if workers is None else Processes(load_it, count=workers), config=config)
         return triton
 
@@ -134,12 +139,15 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
         if len(texts) > 1:
             raise TargetError("give one MODULE:OBJECT, or files of models")
         if arguments != LoadArguments():
-            raise TargetError("--method, --trust, --input, --batch, --labels and --max-batch-size are for saved models")
+            raise TargetError(
+                "--method, --trust, --input, --batch, --labels, --max-batch-size and --tune are for saved models"
+            )
         return Target.parse(texts[0])
     if len(files) < len(texts):
         (other, *_) = (each for each in texts if each not in files)
         raise TargetError(f"{other!r} is no file of a model; serve files and a module by two commands")
-    if len(files) > 1 and arguments != LoadArguments(trust=arguments.trust, max_batch_size=arguments.max_batch_size):
+    of_all = LoadArguments(trust=arguments.trust, max_batch_size=arguments.max_batch_size, tune=arguments.tune)
+    if len(files) > 1 and arguments != of_all:
         raise TargetError(
             "--method, --input, --batch and --labels are for one file; for several, write a program: pytriton inspect "
             "FILE --write server.py"

@@ -94,6 +94,7 @@ def serve(
     batch: options.Batch = None,
     max_batch_size: options.MaxBatchSize = None,
     labels: options.Labels = None,
+    tune: options.Tune = False,
 ) -> None:
     """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
 
@@ -118,7 +119,8 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        target = target_of(targets, LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels))
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels, tune)
+        target = target_of(targets, arguments)
         served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
         if reload:

@@ -92,8 +92,7 @@ def load(
 
 def name_of(path: Path) -> str:
     """The name of the model in a file: that of the file, with underscores for what names of models have not."""
-    stem = path.resolve().name if path.is_dir() else path.stem
-    return re.sub(r"\W", "_", stem, flags=re.ASCII) or "model"
+    return re.sub(r"\W", "_", path.resolve().name if path.is_dir() else path.stem, flags=re.ASCII) or "model"
 
 
 def default_threads() -> int:
@@ -131,11 +130,12 @@ class SavedModel(OwnForm):
     Attributes:
         contents: What its file has.
         signature: Its inputs, outputs, and an example.
+        example: Equal rows of all inputs that the model has answered; arrays without batch axis if it has none.
     """
 
     def __init__(self, name: str, contents: Contents) -> None:
         self.__name__, self.contents = name, contents
-        self._arrays, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
+        self.example, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
         is_open, batching = _is_open(contents), contents.batching
         outputs = dict(contents.results) or {
             each: schema_of_output(each, value, contents.outputs.get(each), is_open=is_open, batching=batching)
@@ -143,7 +143,7 @@ class SavedModel(OwnForm):
         }
         self._encoders = {each: encoder_of(schema, batching) for each, schema in outputs.items()}
         form = VALUE if [*outputs] == [RESULT] else OBJECT
-        missing = _may_be_missing(contents, self._arrays) if batching and self._arrays else ()
+        missing = _may_be_missing(contents, self.example) if batching and self.example else ()
         nullable: dict[str, Schema] = {each: contents.inputs[each] | {"nullable": True} for each in missing}
         inputs = {**contents.inputs, **nullable}
         self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
@@ -178,7 +178,7 @@ class SavedModel(OwnForm):
         config = replace(config, batching=self.contents.batching)
         inputs = [tensor_of(name, schema) for name, schema in self.signature.inputs.items()]
         outputs = [tensor_of(name, schema) for name, schema in self.signature.outputs.items()]
-        example = {name: array[:1] if self.contents.batching else array for name, array in self._arrays.items()}
+        example = {name: array[:1] if self.contents.batching else array for name, array in self.example.items()}
         config = warmed(config, [example] if example else [])
         return Derived(inputs, outputs, config, self.signature, self.contents.marks)
 
@@ -188,9 +188,9 @@ class SavedModel(OwnForm):
         return decorate(lambda **arrays: self.predict(arrays))
 
     def _examples(self) -> tuple[Schema, ...]:
-        if not self.contents.batching or not self._arrays:
+        if not self.contents.batching or not self.example:
             return ()
-        rows = {name: decode_rows(self.signature.inputs[name], array[:1]) for name, array in self._arrays.items()}
+        rows = {name: decode_rows(self.signature.inputs[name], array[:1]) for name, array in self.example.items()}
         values = {name: with_texts(row[0]) for name, row in rows.items()}
         return (*in_json([values], [with_texts(self(**values))], has_axis=False),)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -278,11 +279,13 @@ def test_the_command_takes_a_thousand_rows_of_a_table_at_once(serve, tmp_path):
 def test_the_command_takes_options_of_a_file_and_workers(serve, tmp_path):
     write_onnx(tmp_path / "twice.onnx", "float[n, w] x", "float[n, w] y", "y = Add(x, x)")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    command, url, http = serve(str(tmp_path / "twice.onnx"), "--input=x:float32:2", "--max-batch-size=9", "--workers=2")
+    options = "--input=x:float32:2", "--max-batch-size=9", "--workers=2", "--tune"
+    command, url, http = serve(str(tmp_path / "twice.onnx"), *options)
     command.wait_for("Press CTRL+C")
+    (measured,) = re.findall(r"(\d) rows in one call, as measured; remembered in ", command.output)
     assert predict((None, url), "twice", {"x": [3, 4]}) == {"y": [6, 8]}
     with ModelClient(http, "twice") as client:
-        assert client.model_config.max_batch_size == 9
+        assert client.model_config.max_batch_size == int(measured)
         assert client.model_config.inputs[0].shape == (2,)
     wait_for(lambda: "; threads for a call: " in command.output, "the workers to say their threads")
     assert command.end() == 0
