@@ -15,6 +15,7 @@
     what pages that are open cost             bench.py --rounds 8 --seconds 10 --sections pages
     OpenAI's routes, beside FastAPI           bench.py --rounds 3 --seconds 3 --sections openai
     files of models, beside MLflow, ...       bench.py --rounds 3 --seconds 3 --sections saved --peers mlflow=PYTHON ...
+    models that call models, beside others    bench.py --rounds 3 --sections composition --peers ray=PYTHON ...
     batches of values beside arrays           bench.py --rounds 5 --sections values
     the edge beside the                       bench.py --rounds 5 --sections serving ids --systems ours evhtp raw
     server's own: small, large, ids
@@ -50,7 +51,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from hosts import APPS, OTHERS, PEERS, SYSTEMS, BenchError, System, find_system
+from hosts import APPS, LOOPBACK, OTHERS, PEERS, SYSTEMS, BenchError, System, find_system
 from processes import adopt_orphans, end_descendants
 from report import Row, compare, rounds_table
 from rounds import Plan, Round
@@ -58,7 +59,7 @@ from sections import BARE, SECTIONS
 
 __all__ = ["main", "parse"]
 
-COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in APPS if name not in SYSTEMS), *OTHERS, *PEERS]
+COLUMNS = [*SYSTEMS[:-1], BARE, SYSTEMS[-1], *(name for name in APPS if name not in SYSTEMS), *OTHERS, LOOPBACK, *PEERS]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -107,7 +108,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         nargs="+",
         default=[],
         metavar="NAME=PATH",
-        help="interpreters of environments with litserve, bentoml, mlflow and mlserver, for rest, openai and saved",
+        help="interpreters of environments with litserve, bentoml, mlflow, mlserver and ray, for some sections",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, help="default: ours and raw; peer, if there is one")
     parser.add_argument("--only", default="", metavar="TEXT", help="loads on servers whose titles contain this")
@@ -124,8 +125,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         if not set(chosen.systems) & set(SECTIONS[name].systems):
             parser.error(f"the section {name} measures none of these systems, but {', '.join(SECTIONS[name].systems)}")
     chosen.sections = list(dict.fromkeys(chosen.sections))
-    if chosen.peers and not {"rest", "openai", "saved"} & set(chosen.sections):
-        parser.error("--peers are measured by the sections rest, openai and saved alone")
+    if chosen.peers and not (with_peers := {"rest", "openai", "saved", "composition"}) & set(chosen.sections):
+        parser.error(f"--peers are measured by the sections {', '.join(sorted(with_peers))} alone")
     return chosen
 
 

@@ -1,157 +1,127 @@
-"""What it costs that models call models: handles beside clients on loopback, pipelines, splits and shadows.
+"""The section ``composition``: callables that call models, beside clients on loopback, Triton's BLS and others.
 
-    composition.py [--rounds 5] [--seconds 2]
-
-One server in this process' child; the forms of a row take turns within each round.
+As a program, ``composition.py SYSTEM http --port 8080 --model chain --connections 64``, it puts a load on a system of
+``hosts/chained.py``, of 16 numbers as JSON, or with ``--floats`` of so many by a client, and prints a line of JSON.
+Answers are checked.
 """
 
 from __future__ import annotations
 
 import argparse
-import socket
-import threading
-import time
+import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from functools import cache
-from statistics import median
-from typing import Any
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
 
 import numpy as np
+from connections import HttpConnection
+from hosts import LOOPBACK, BenchError, Host, System
+from load import Tally, Values, whole_requests
+from payloads import HOST, LoadError
+from rounds import Run, order
 
-from pytriton import (
-    ModelClient,
-    ModelConfig,
-    ModelHandle,
-    Pipeline,
-    Shadow,
-    Split,
-    Step,
-    Tensor,
-    Triton,
-    TritonConfig,
-    batch,
-)
+from pytriton.client import ModelClient
 
-X, Y = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="x", shape=(-1,), dtype=np.float32)]
-CLIENTS = 64
-SMALL, LARGE = np.zeros((1, 16), np.float32), np.zeros((1, 1 << 22), np.float32)
+__all__ = ["LOADS", "MODELS", "ask", "measure", "request"]
 
-
-@batch
-def echo(x: Any) -> dict[str, Any]:
-    return {"x": x}
+MODELS = ("one", "two", "three", "nested", "chain")  # of all systems; the last one is ready last
+OWN = ("coroutine", "pipeline", "split", "shadow")  # of ours alone
+SMALL, LARGE = 16, 1 << 22  # numbers of a request; 16 MiB
+LOADS = [(model, connections, SMALL) for model in ("one", "nested", "chain", *OWN) for connections in (1, 64)]
+LOADS += [(model, 1, LARGE) for model in ("one", "nested")]
+ANSWER_S = 5.0
+V2 = ("ours", LOOPBACK, "raw")  # speak the server's protocol, and run under our interpreter
+_HOSTS = Path(__file__).with_name("hosts")
 
 
-@batch
-def by_handle(x: Any, echo: ModelHandle) -> dict[str, Any]:
-    return echo(x)
+def request(system: str, port: int, model: str) -> bytes:
+    """A whole request in the protocol of a system."""
+    values = [float(each) for each in range(SMALL)]
+    path, body = f"/{model}", json.dumps({"x": values})
+    if system in V2:
+        path = f"/v2/models/{model}/infer"
+        body = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, SMALL], "data": values}]})
+    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-@batch
-async def by_handle_in_coroutine(x: Any, echo: ModelHandle) -> dict[str, Any]:
-    return await echo(x)
+def ask(system: str, port: int, model: str = MODELS[-1]) -> None:
+    """Send a request once; raises LoadError unless the answer is its input."""
+    # Some systems do not answer what comes before they are ready.
+    with closing(HttpConnection(port, [request(system, port, model)], ANSWER_S)) as connection:
+        _, body = connection.fetch()
+    answer = json.loads(body)
+    if isinstance(answer, dict):
+        answer = answer["outputs"][0]["data"] if "outputs" in answer else answer.get("x")
+    if answer != [*range(SMALL)]:
+        raise LoadError(f"{system} answers {body[:200]!r}")
 
 
-@batch
-def three_handles(x: Any, echo: ModelHandle, echo_2: ModelHandle, echo_3: ModelHandle) -> dict[str, Any]:
-    return echo_3(echo_2(echo(x)["x"])["x"])
+def measure(run: Run) -> None:
+    """Each system on a host of its own; each round begins with another."""
+    names = ["ours", LOOPBACK, "raw", *(name for name in ("ray", "bentoml") if name in run.plan.peers)]
+    for system in order([_system(run, name) for name in names], run.number):
+        try:
+            _measure(run, system)
+        except BenchError as error:  # which keeps no other system from being measured
+            run.round_of(system.name).problems.append(str(error))
 
 
-def looped(url: str, *names: str) -> Callable[..., Any]:
-    """The same by clients on loopback."""
-    clients = cache(lambda _: [ModelClient(url, name) for name in names])
-
-    @batch
-    def by_clients(x: Any) -> dict[str, Any]:
-        for client in clients(threading.get_ident()):
-            x = client.infer_batch(x)["x"]
-        return {"x": x}
-
-    return by_clients
-
-
-def p50_us(client: ModelClient, x: Any, seconds: float) -> float:
-    times = []
-    end = time.perf_counter() + seconds
-    while (start := time.perf_counter()) < end:
-        client.infer_batch(x)
-        times.append(time.perf_counter() - start)
-    return 1e6 * median(times)
+def _measure(run: Run, system: System) -> None:
+    models = [*MODELS, *OWN] if system.name == "ours" else MODELS
+    with Host(system, run.folder / system.name, models) as run.host:
+        run.put("start", {"first answer s": run.host.wait_first_answer(partial(ask, system.name))}, system.name)
+        for model, connections, floats in LOADS:
+            title = f"{model}, {connections} x {floats} floats"
+            if run.plan.only in title and model in models and (floats == SMALL or system.name in V2):
+                options = {"model": model, "connections": connections, "floats": floats}
+                found = run.program(run.system, "composition.py", system.name, "http", **options)
+                del found["answered"]
+                run.put(title, found, system.name)
+        run.stop(run.host, name=system.name)
 
 
-def rate(url: str, name: str, seconds: float) -> float:
-    """Requests per second of many clients."""
-    stop = time.perf_counter() + seconds
-
-    def call(_: int) -> int:
-        count = 0
-        with ModelClient(url, name) as client:
-            while time.perf_counter() < stop:
-                client.infer_batch(SMALL)
-                count += 1
-        return count
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        return sum(pool.map(call, range(CLIENTS))) / seconds
+def _system(run: Run, name: str) -> System:
+    environment = dict(run.system.environment)
+    if name not in V2:
+        environment.pop("PYTHONPATH", None)
+    return System(
+        name, [run.plan.peers.get(name, run.system.command[0]), str(_HOSTS / "chained.py"), name], environment, {}
+    )
 
 
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as sockets:
-        found = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]
+def _by_client(port: int, model: str, floats: int, begin: Callable[[], Tally]) -> Values:
+    """One request of a client after the other."""
+    values, going = np.zeros((1, floats), np.float32), True
+    with ModelClient(f"http://{HOST}:{port}", model) as client:
+        client.infer_batch(values)
+        tally = begin()
+        while going:
+            sent_ns = perf_counter_ns()
+            going = tally.add(sent_ns, client.infer_batch(values)["x"].shape == values.shape)
+    return tally.figures()
 
 
 def main() -> None:
+    """Put the load on, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per cell")
-    options = parser.parse_args()
-    http, grpc, metrics = free_ports(3)
-    url = f"http://127.0.0.1:{http}"
-    with Triton(config=TritonConfig(http_port=http, grpc_port=grpc, metrics_port=metrics)) as triton:
-        several = ModelConfig(max_batch_size=128)
-        for name in ("echo", "echo_2", "echo_3"):
-            triton.bind(name, echo, X, Y, config=several)
-        for function in (by_handle, by_handle_in_coroutine, three_handles):
-            triton.bind(function.__name__, function, X, Y, config=several)
-        triton.bind("by_client", looped(url, "echo"), X, Y, config=several)
-        triton.bind("three_clients", looped(url, "echo", "echo_2", "echo_3"), X, Y, config=several)
-        triton.bind("pipeline", Pipeline("echo", "echo_2", Step("echo_3", outputs={"x": "y"})))
-        triton.bind("split", Split({"echo": 1, "echo_2": 1}))
-        triton.bind("shadow", Shadow("echo", to="echo_2"))
-        rows = {
-            "p50 us, 64 B": (
-                ["echo", "by_client", "by_handle", "by_handle_in_coroutine", "pipeline", "split", "shadow"],
-                lambda name, client: p50_us(client, SMALL, options.seconds),
-            ),
-            "p50 us, 16 MiB": (
-                ["echo", "by_client", "by_handle"],
-                lambda name, client: p50_us(client, LARGE, options.seconds),
-            ),
-            f"requests/s, {CLIENTS} clients": (
-                ["echo", "three_clients", "three_handles", "pipeline", "split", "shadow"],
-                lambda name, client: rate(url, name, options.seconds),
-            ),
-        }
-        for title, (names, measure) in rows.items():
-            clients = {name: ModelClient(url, name) for name in names}
-            for client in clients.values():
-                client.infer_batch(SMALL)
-            cells: dict[str, list[float]] = {name: [] for name in names}
-            for number in range(options.rounds):
-                for index in range(len(names)):
-                    name = names[(index + number) % len(names)]
-                    cells[name].append(measure(name, clients[name]))
-            for name, values in cells.items():
-                print(
-                    f"{title:<26} {name:<24} {median(values):>10.0f} ({min(values):.0f}-{max(values):.0f})", flush=True
-                )
-            for client in clients.values():
-                client.close()
+    parser.add_argument("system")
+    parser.add_argument("protocol", choices=["http"])
+    parser.add_argument("--model", required=True)
+    for option, kind in {"port": int, "floats": int, "connections": int, "seconds": float, "warmup": float}.items():
+        parser.add_argument(f"--{option}", type=kind, required=True)
+    chosen = parser.parse_args()
+    if chosen.floats != SMALL:
+        begin = partial(Tally, chosen.warmup, chosen.seconds)
+        print(json.dumps(_by_client(chosen.port, chosen.model, chosen.floats, begin)))
+        return
+    ask(chosen.system, chosen.port, chosen.model)
+    requests = [request(chosen.system, chosen.port, chosen.model)]
+    found = whole_requests(chosen.port, requests, chosen.connections, chosen.warmup, chosen.seconds)
+    ask(chosen.system, chosen.port, chosen.model)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

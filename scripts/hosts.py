@@ -31,10 +31,11 @@ __all__ = [
     "CHAT_PEERS",
     "EVHTP",
     "LIMIT",
+    "LOOPBACK",
     "OTHERS",
     "PEERS",
     "PYTHON_PROXY",
-    "SAVED_PEERS",
+    "REST_PEERS",
     "SYSTEMS",
     "BenchError",
     "Host",
@@ -54,8 +55,9 @@ LIMIT = "limit"  # the server's edge with a backend in C++ that copies inputs to
 SYSTEMS = ["ours", EVHTP, PYTHON_PROXY, SERVER_BATCHER, "raw", LIMIT, "peer"]
 APPS = {"ours": "own", EVHTP: "own", "mounted": "mounted"}  # of the section rest
 OTHERS = ["fastapi", "fastapi-1"]  # of the section rest, under our interpreter
-SAVED_PEERS = ["mlflow", "mlserver"]  # of the section saved alone
-PEERS = ["litserve", "bentoml", *SAVED_PEERS]  # of the sections rest and saved, each under an interpreter of its own
+LOOPBACK = "loopback"  # ours, whose callables call by clients; of the section composition
+PEERS = ["litserve", "bentoml", "mlflow", "mlserver", "ray"]  # each under an interpreter of its own
+REST_PEERS = PEERS[:2]  # those of PEERS that the section rest measures
 CHATS = {"ours": "own", "fastapi": "fastapi"}  # of the section openai
 CHAT_PEERS = ["litserve"]  # those of PEERS that the section openai measures
 START_TIMEOUT_S = 120.0

@@ -30,7 +30,7 @@ from connections import PROTOCOLS, TIMEOUT_S, HttpConnection, check, connect
 from numpy.typing import ArrayLike
 from payloads import HOST, WORKLOADS, LoadError, Workload
 
-__all__ = ["Tally", "Values", "drive", "figures", "h2load", "load", "quantiles", "warmed", "wrk"]
+__all__ = ["Tally", "Values", "drive", "figures", "h2load", "load", "quantiles", "warmed", "whole_requests", "wrk"]
 
 WRK_SCRIPT = Path(__file__).with_name("wrk.lua")
 Values = dict[str, float]
@@ -190,6 +190,13 @@ def wrk(port: int, requests: Sequence[bytes], connections: int, seconds: float) 
         answered, duration_us, errors, p50_us, p99_us = map(int, Path(folder, "result").read_text().split())
     times = {"p50 us": p50_us, "p99 us": p99_us}
     return {"requests/s": answered / duration_us * 1e6, **times, "errors": errors, "answered": answered}
+
+
+def whole_requests(port: int, requests: Sequence[bytes], connections: int, warmup_s: float, seconds: float) -> Values:
+    """Load over HTTP/1.1 with whole requests in rotation: by wrk over several connections, if it is installed."""
+    if connections > 1 and shutil.which("wrk"):
+        return warmed(partial(wrk, port, requests, connections), warmup_s, seconds)
+    return drive(partial(HttpConnection, port, requests), connections, lambda: Tally(warmup_s, seconds))
 
 
 def h2load(port: int, method: str, message: bytes, connections: int, calls: int, seconds: float) -> Values:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import time
 from contextlib import closing
@@ -18,7 +17,7 @@ from typing import Any
 
 from connections import HttpConnection
 from hosts import BenchError, Host, System
-from load import Tally, drive, warmed, wrk
+from load import whole_requests
 from payloads import HOST, LoadError
 from rounds import Run, order
 
@@ -147,11 +146,7 @@ def main() -> None:
     chosen = parser.parse_args()
     requests = [request(chosen.system, chosen.port, chosen.rows)]
     ask(chosen.system, chosen.rows, chosen.port)
-    if chosen.connections > 1 and shutil.which("wrk"):
-        found = warmed(partial(wrk, chosen.port, requests, chosen.connections), chosen.warmup, chosen.seconds)
-    else:
-        opened = partial(HttpConnection, chosen.port, requests)
-        found = drive(opened, chosen.connections, lambda: Tally(chosen.warmup, chosen.seconds))
+    found = whole_requests(chosen.port, requests, chosen.connections, chosen.warmup, chosen.seconds)
     ask(chosen.system, chosen.rows, chosen.port)
     print(json.dumps(found))
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
+from composition import measure as measure_composition
 from connections import check
 from hosts import (
     APPS,
@@ -25,7 +26,7 @@ from hosts import (
     LIMIT,
     OTHERS,
     PYTHON_PROXY,
-    SAVED_PEERS,
+    REST_PEERS,
     SYSTEMS,
     BenchError,
     Host,
@@ -259,7 +260,7 @@ def _compare(
 def _rest(run: Run) -> None:
     """The app on hosts of its own, beside other frameworks; each round begins with another."""
     apps = [find_app(name, run.system) for name in (*APPS, *OTHERS)]
-    apps += [find_other(name, python) for name, python in run.plan.peers.items() if name not in SAVED_PEERS]
+    apps += [find_other(name, python) for name, python in run.plan.peers.items() if name in REST_PEERS]
     plain = replace(run.system, name="without rest")
     for system in order([plain, *apps], run.number):
         with Host(system, run.folder / system.name, [BUSY, MODEL]) as run.host:
@@ -437,4 +438,5 @@ SECTIONS = {
     "pages": Section(_pages, ["ours"], models=()),
     "openai": Section(_openai, ["ours"], models=()),
     "saved": Section(measure_saved, ["ours"], models=()),
+    "composition": Section(measure_composition, ["ours"], models=()),
 }

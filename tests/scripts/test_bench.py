@@ -136,7 +136,7 @@ def test_the_peer_is_measured_when_its_interpreter_is_known():
 def test_frameworks_that_no_section_measures_are_refused(capsys):
     with pytest.raises(SystemExit):
         bench.parse(["--sections", "pages", "--peers", "litserve=/x"])
-    assert "--peers are measured by the sections rest, openai and saved alone" in capsys.readouterr().err
+    assert "--peers are measured by the sections composition, openai, rest, saved alone" in capsys.readouterr().err
 
 
 def test_ours_has_the_proxy_of_the_environment_and_python_proxy_always_pythons(monkeypatch):
@@ -172,7 +172,7 @@ def test_what_is_measured_of_ours_alone_cannot_be_measured_of_raw(section, capsy
 def test_every_section_measures_systems_that_there_are_and_every_system_has_a_column():
     for section in sections.SECTIONS.values():
         assert {*section.systems} <= {*hosts.SYSTEMS}
-    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, *hosts.APPS, *hosts.OTHERS, *hosts.PEERS, sections.BARE}
+    assert {*bench.COLUMNS} == {*hosts.SYSTEMS, *hosts.APPS, *hosts.OTHERS, hosts.LOOPBACK, *hosts.PEERS, sections.BARE}
 
 
 @pytest.mark.parametrize(

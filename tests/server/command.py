@@ -60,7 +60,9 @@ class Command:
     def wait_for(self, text: str, times: int = 1) -> None:
         """Wait until it has written a text so often."""
         wait_for(lambda: self.output.count(text) >= times or self.process.poll() is not None, f"{text!r}")
-        assert self.output.count(text) >= times, self.output
+        if self.output.count(text) < times:
+            status = self.wait()
+            raise AssertionError(f"exit status {status}, without {text!r}: {self.output}")
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Signal it and wait for its end; returns its exit status."""
