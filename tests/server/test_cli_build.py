@@ -21,7 +21,12 @@ from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.unit.saved.files import iris, of_joblib, of_onnx
 
-pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.either_proxy,
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(400),  # wheels are large
+]
 
 IMAGE = "registry.example.org/iris:7"
 
