@@ -16,7 +16,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.logs import get_logger
 from pytriton.restarts import Backoff
 
-__all__ = ["check_threads", "keep_running"]
+__all__ = ["check_threads", "default_threads", "keep_running"]
 
 LOGGER = get_logger("pytriton.threads")
 
@@ -76,3 +76,9 @@ def keep_running(
     thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def default_threads() -> int:
+    """As many as a worker process was given, or all cores that this process may use."""
+    given = os.environ.get("OMP_NUM_THREADS", "")  # which worker processes have
+    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))

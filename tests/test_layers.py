@@ -305,6 +305,7 @@ LAYERS = {
         "logs",
         "model_config",
         "signature",
+        "threads",
     ],
     "image": ["exceptions", "files.onnx", "saved.formats", "saved.layouts"],
     "cli": [
@@ -330,6 +331,7 @@ LAYERS = {
         "signature.functions",
         "signature.schema",
         "systemd",
+        "threads",
         "triton",
         "workers",
     ],
@@ -542,7 +544,7 @@ APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvico
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
 # Of the extras with the names of formats.
 FORMATS = {"joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
-FORMATS |= {"PIL", "sentence_transformers", "torch", "transformers"}
+FORMATS |= {"PIL", "sentence_transformers", "torch", "huggingface_hub", "transformers"}
 BY_LAYER = {
     "cli": COMMAND_LINE,
     "cluster": {"zmq"},

@@ -25,8 +25,9 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved.formats import FORMATS
 from pytriton.saved.layouts import locate
-from pytriton.saved.model import default_threads, load, name_of
+from pytriton.saved.model import load, name_of
 from pytriton.security import TritonSecurityConfig
+from pytriton.threads import default_threads
 from pytriton.triton import Triton
 from pytriton.workers import Processes
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["SETTINGS", "ModelSettings", "read_settings"]
+__all__ = ["IMPLEMENTATIONS", "SETTINGS", "ModelSettings", "local_path", "read_settings"]
 
 SETTINGS = "model-settings.json"
+IMPLEMENTATIONS = {  # classes of MLServer, and modules of pytriton.saved that read what they load
+    "LightGBMModel": "lightgbm",
+    "MLflowRuntime": "mlflow",
+    "SKLearnModel": "sklearn",
+    "XGBoostModel": "xgboost",
+}
 
 
 class ModelSettings(NamedTuple):
@@ -36,3 +44,19 @@ def read_settings(path: Path) -> ModelSettings:
         raise PyTritonValidationError(
             f"{path} is no file of settings of MLServer: {error!r:.200}; it needs name and implementation"
         ) from error
+
+
+def local_path(text: str) -> Path:
+    """The path in a text that may be an address, as MLServer and KServe have them.
+
+    Raises:
+        PyTritonValidationError: It is not on this machine.
+    """
+    if not re.match(r"[A-Za-z][\w+.-]+://", text):
+        return Path(text)
+    parts = urlsplit(text)
+    if parts.scheme != "file":
+        raise PyTritonValidationError(
+            f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"
+        )
+    return Path(unquote(parts.path))

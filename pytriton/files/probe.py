@@ -85,7 +85,7 @@ def check_trees(path: Path) -> None:
         )
 
 
-def damaged(path: Path, title: str, error: Exception) -> PyTritonValidationError:
+def damaged(path: Path, title: str, error: BaseException) -> PyTritonValidationError:
     """The error of a file that a library cannot read, in one line."""
     lines = [re.sub(r"^\[[\d:]+\] ", "", line.strip()) for line in str(error).splitlines() if line.strip()]
     return PyTritonValidationError(

@@ -1,10 +1,4 @@
-"""Saved models: a file that another library has written, as a callable for ``bind``.
-
-::
-
-    from pytriton.saved import load
-
-    triton.bind("iris", load("iris.skops", method="predict_proba"))
+"""Saved models: a file that another library has written, as a callable: ``bind("iris", load("iris.skops"))``.
 
 ============ =================================================================================================
 ``formats``  the table of formats, and which one a file has; each has a module of its own, which loads it

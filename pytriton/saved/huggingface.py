@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import transformers
+from huggingface_hub import constants
 from PIL import Image
 from transformers.pipelines import PIPELINE_REGISTRY, PipelineException
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.networks import check_weights
+from pytriton.files.networks import check_folder, check_tokenizer
 from pytriton.llm.kinds import EMBEDDING, INPUT, KEY, TOKENS, VECTOR, Kind
 from pytriton.saved.contents import NUMBER, STRING, Arrays, Contents, LoadOptions, choose_method
 from pytriton.saved.results import ANYTHING, SCORES
@@ -40,13 +41,19 @@ TEXT_OR_TOKENS: Schema = {"anyOf": [STRING, {"type": "array", "items": INTEGER}]
 CUT: Mapping[str, Any] = {"truncation": True}
 
 
+# What makes values of a network out of an input, and its class.
+TOKENIZER, IMAGES = {"tokenizer": "AutoTokenizer"}, {"image_processor": "AutoImageProcessor"}
+SOUNDS = {"feature_extractor": "AutoFeatureExtractor", **TOKENIZER}
+
+
 class Task(NamedTuple):
-    """A task of a pipeline: schemas of inputs and outputs, what it gets of a row, and options of a call."""
+    """A task of a pipeline: schemas of inputs and outputs, what it gets of a row, options of a call, and readers."""
 
     inputs: Mapping[str, Schema]
     results: Mapping[str, Schema]
     given: Callable[[Mapping[str, Any]], Any] = itemgetter("text")
     options: Mapping[str, Any] = {}
+    readers: Mapping[str, str] = TOKENIZER
 
 
 TASKS = {
@@ -59,8 +66,8 @@ TASKS = {
     "text2text-generation": Task(TEXT, {"generated_text": STRING}),
     "summarization": Task(TEXT, {"summary_text": STRING}),
     "question-answering": Task({"question": STRING, "context": STRING}, ANSWER, dict),
-    "image-classification": Task({"image": IMAGE}, LABEL, lambda row: image_of(row["image"]), {"top_k": 1}),
-    "automatic-speech-recognition": Task({"audio": AUDIO}, TEXT, itemgetter("audio")),
+    "image-classification": Task({"image": IMAGE}, LABEL, lambda row: image_of(row["image"]), {"top_k": 1}, IMAGES),
+    "automatic-speech-recognition": Task({"audio": AUDIO}, TEXT, itemgetter("audio"), readers=SOUNDS),
 }
 ARCHITECTURES = {  # what the name of a network's class ends with, and its tasks
     r"ForSequenceClassification": ("text-classification", "zero-shot-classification"),
@@ -82,21 +89,32 @@ def read(path: Path, options: LoadOptions) -> Contents:
         PyTritonValidationError: The network is for none of the tasks, or its weights must be trusted.
     """
     if not options.trust:
-        check_weights(path)
+        check_folder(path)
     safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": set_up_torch(options)}
     safe["model_kwargs"] = {} if options.trust else {"use_safetensors": True}
-    return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True  # whatever the folder names
+    try:
+        return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Contents:
-    architecture = (json.loads((path / "config.json").read_bytes()).get("architectures") or ["no architecture"])[0]
+    config = json.loads((path / "config.json").read_bytes())
+    architecture = (config.get("architectures") or ["no architecture"])[0]
     known = next((tasks for ending, tasks in ARCHITECTURES.items() if re.search(f"({ending})$", architecture)), ())
     task = choose_method(options.method, known, f"{path} with {architecture}")
     if task not in PIPELINE_REGISTRY.get_supported_tasks():
         raise PyTritonValidationError(
             f"{path}: transformers {transformers.__version__} has no pipeline for {task}; pip install 'transformers<5'"
         )
-    pipe = transformers.pipeline(task, str(path), **safe)
+    if "tokenizer" in (readers := TASKS[task].readers):
+        check_tokenizer(path)
+    code = {"trust_remote_code": options.trust}
+    parts = {name: getattr(transformers, kind).from_pretrained(str(path), **code) for name, kind in readers.items()}
+    pipe = transformers.pipeline(
+        task, _network(path, "" if "auto_map" in config else architecture, safe), **parts, **safe
+    )
     if task == "text-generation":  # which goes on after the end of each row of a batch
         pipe.tokenizer.padding_side = "left"
         pipe.tokenizer.pad_token = pipe.tokenizer.pad_token or pipe.tokenizer.eos_token
@@ -113,6 +131,16 @@ def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Content
         results=TASKS[task].results,
         refusals=(ValueError, PipelineException),
     )
+
+
+def _network(path: Path, architecture: str, safe: Mapping[str, Any]) -> Any:
+    """The network, with all of its weights; a folder's own class is found by its path."""
+    if (kind := getattr(transformers, architecture, None)) is None:
+        return str(path)
+    network, found = kind.from_pretrained(str(path), output_loading_info=True, **safe["model_kwargs"])
+    if missing := sorted(found["missing_keys"]):
+        raise PyTritonValidationError(f"{path} lacks weights, such as {missing[0]}, which would be random; save again")
+    return network
 
 
 def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Contents:
@@ -144,7 +172,7 @@ def _example(pipe: Any, inputs: Mapping[str, Schema]) -> dict[str, Any]:
 
 def _answer(pipe: Any, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The outputs for a batch."""
-    _, results, given, options = TASKS[pipe.task]
+    _, results, given, options, _ = TASKS[pipe.task]
     if pipe.task == "zero-shot-classification":
         found = [pipe(row["text"], candidate_labels=row["labels"]) for row in rows]
         return {RESULT: [dict(zip(each["labels"], each["scores"], strict=True)) for each in found]}

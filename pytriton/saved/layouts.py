@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
-from pytriton.compat.mlserver import SETTINGS, read_settings
+from pytriton.compat.mlserver import IMPLEMENTATIONS, SETTINGS, local_path, read_settings
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.saved.formats import Format, format_of, recognized
 
 __all__ = ["Located", "locate"]
-
-IMPLEMENTATIONS = {  # classes of MLServer, and the modules here that read what they load
-    "LightGBMModel": "lightgbm",
-    "MLflowRuntime": "mlflow",
-    "SKLearnModel": "sklearn",
-    "XGBoostModel": "xgboost",
-}
 
 
 class Located(NamedTuple):
@@ -37,20 +28,9 @@ def locate(given: str | os.PathLike[str]) -> Located:
         PyTritonValidationError: There is no model, or more than one; the message says what to do.
         OSError: It cannot be read.
     """
-    path = _path(os.fspath(given))
+    path = local_path(os.fspath(given))
     settings = path if path.name == SETTINGS else path / SETTINGS
     return _of_mlserver(settings) if settings.is_file() else _model_at(path)
-
-
-def _path(text: str) -> Path:
-    if not re.match(r"[A-Za-z][\w+.-]+://", text):
-        return Path(text)
-    parts = urlsplit(text)
-    if parts.scheme != "file":
-        raise PyTritonValidationError(
-            f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"
-        )
-    return Path(unquote(parts.path))
 
 
 def _of_mlserver(settings: Path) -> Located:
@@ -61,7 +41,7 @@ def _of_mlserver(settings: Path) -> Located:
             f"{settings} has the implementation {implementation}, which is not served from a file; these are: "
             f"{', '.join(IMPLEMENTATIONS)}. Bind a class of yours in a program"
         )
-    found = _model_at(settings.parent / _path(uri))
+    found = _model_at(settings.parent / local_path(uri))
     if found.format.module != module:
         raise PyTritonValidationError(
             f"{settings} has the implementation {implementation}, but {found.path} is a file of {found.format.title}"

@@ -29,6 +29,7 @@ from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, 
 from pytriton.signature.served import OwnForm
 from pytriton.signature.validation import Problem, ValueMismatchError
 from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows, with_texts
+from pytriton.threads import default_threads
 
 __all__ = ["SavedModel", "load"]
 
@@ -95,12 +96,6 @@ def name_of(path: Path) -> str:
     return re.sub(r"\W", "_", path.resolve().name if path.is_dir() else path.stem, flags=re.ASCII) or "model"
 
 
-def default_threads() -> int:
-    """As many as a worker process was given, or all cores that this process may use."""
-    given = os.environ.get("OMP_NUM_THREADS", "")  # which worker processes have
-    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
-
-
 def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
     """What the loader of a format finds in a file; errors of its library become one line that says what to do."""
     try:
@@ -113,9 +108,9 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
         hint = f"pip install -r {listed}" if listed.is_file() else "install it, or put its folder into PYTHONPATH"
         line = f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
         raise PyTritonValidationError(line) from error
-    except (ImportError, PyTritonValidationError):
+    except (ImportError, KeyboardInterrupt, PyTritonValidationError, SystemExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # also a panic of Rust
         raise damaged(path, file_format.title, error) from error
     if options.method is not None and not contents.methods:
         raise PyTritonValidationError(f"{path}: {contents.kind} has no methods; leave method (--method) out")

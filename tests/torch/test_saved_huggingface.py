@@ -19,6 +19,7 @@ for module in ("PIL", "torch", "transformers"):
     pytest.importorskip(module, reason=f"{module} is not installed: make test-torch installs it")
 import torch  # noqa: E402
 from PIL import Image  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers.pipelines import PIPELINE_REGISTRY  # noqa: E402
 
 from tests.torch.folders import FOLDERS, LONGEST, made, pipeline_of, sentences, sound  # noqa: E402
@@ -235,9 +236,73 @@ def test_modules_of_sentences_run_only_if_they_are_trusted(tmp_path):
     modules[1]["type"] = "own.Own"
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'made')!r})\n")
-    with pytest.raises(PyTritonValidationError, match=r"Sentence Transformers|trusts any folder; install 6"):
+    with pytest.raises(PyTritonValidationError, match=r"has the module own\.Own in modules\.json, which can run"):
         load(tmp_path)
     assert not (tmp_path / "made").exists()
+
+
+def test_what_would_be_trusted_within_a_folder_of_sentences_is_refused(tmp_path):
+    """A network within the network would be made without our refusal of code."""
+    sentences(tmp_path)
+    inner = tmp_path / "2_More"
+    inner.mkdir()
+    (inner / "sentence_bert_config.json").write_text('{"trust_remote_code": true}')
+    with pytest.raises(PyTritonValidationError, match=r"has trust_remote_code in 2_More/sentence_bert_config\.json"):
+        load(tmp_path)
+    (inner / "sentence_bert_config.json").rename(inner / "modules.json")
+    with pytest.raises(PyTritonValidationError, match=r"2_More/modules\.json, with modules within a module"):
+        load(tmp_path)
+    (inner / "modules.json").rename(inner / "router_config.json")
+    with pytest.raises(PyTritonValidationError, match=r"2_More/router_config\.json, with modules within"):
+        load(tmp_path)
+    (inner / "router_config.json").rename(inner / "pytorch_model.bin")
+    with pytest.raises(PyTritonValidationError, match=r"pickled weights in 2_More/pytorch_model\.bin"):
+        load(tmp_path)
+    (inner / "pytorch_model.bin").unlink()
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    nested = {"idx": 2, "name": "2", "path": "2_More", "type": "sentence_transformers.SentenceTransformer"}
+    (tmp_path / "modules.json").write_text(json.dumps([*modules, nested]))
+    with pytest.raises(PyTritonValidationError, match=r"the module sentence_transformers\.SentenceTransformer in mod"):
+        load(tmp_path)
+    inner.rmdir()
+    inner.symlink_to(tmp_path)
+    with pytest.raises(PyTritonValidationError, match="has a symbolic link to a folder, 2_More"):
+        load(tmp_path)
+
+
+def test_an_index_that_names_pickles_is_refused(tmp_path):
+    path = made("text-classification", tmp_path / "model")
+    (path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "pytorch_model.bin"}}')
+    with pytest.raises(PyTritonValidationError, match=r"weights in pytorch_model\.bin in model\.safetensors\.index"):
+        load(path)
+
+
+def test_a_backbone_that_is_elsewhere_is_not_fetched(tmp_path, offline):
+    path = made("image-classification", tmp_path / "model")
+    config = json.loads((path / "config.json").read_text())
+    del config["model_type"]
+    config |= {"backbone": "microsoft/resnet-18", "use_pretrained_backbone": True, "model_type": "dpt"}
+    (path / "config.json").write_text(json.dumps(config | {"architectures": ["DPTModel"]}))
+    with pytest.raises(PyTritonValidationError):
+        load(path)
+    assert not offline
+
+
+def test_weights_and_tokenizers_that_are_missing_are_told(tmp_path):
+    path = made("text-classification", tmp_path / "model")
+    weights = load_file(path / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if not name.startswith("classifier")}
+    save_file(kept, path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        PyTritonValidationError, match=r"lacks weights, such as classifier\.bias, which would be random"
+    ):
+        load(path)
+    for file in path.glob("*token*"):
+        file.unlink()
+    for file in path.glob("vocab*"):
+        file.unlink()
+    with pytest.raises(PyTritonValidationError, match="has no tokenizer; save it there"):
+        load(path)
 
 
 def test_sentences_are_embedded_as_by_their_library(tmp_path, offline):
