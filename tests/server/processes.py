@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -64,12 +65,15 @@ def command_line(pid: int) -> list[str]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children of a process, and theirs."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended meanwhile
-            for child in path.read_text().split():
-                found += [int(child), *descendants(int(child))]
+    """Children of a process, and theirs. The kernel's own lists of children leave some out while others end."""
+    children = defaultdict(list)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            parent = path.read_text().rpartition(")")[2].split()[1]
+            children[int(parent)].append(int(path.parent.name))
+    found = [*children[pid]]
+    for each in found:  # which grows
+        found += children[each]
     return found
 
 
