@@ -35,7 +35,9 @@ from tests.unit.generators import count_up, count_up_async
 
 pytestmark = pytest.mark.either_proxy
 
-SHARED = pytest.mark.parametrize("share", [False, True], ids=["", "share"])
+SHARED = pytest.mark.parametrize(
+    "share", [pytest.param(False, id="", marks=pytest.mark.thorough), pytest.param(True, id="share")]
+)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.server.own_server import server_of
 from tests.server.processes import DEADLINE_S
 from tests.server.relay import relay
 
-pytestmark = pytest.mark.either_proxy
+pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
 BOTH = "identity, deflate, gzip"
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

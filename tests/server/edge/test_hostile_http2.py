@@ -100,7 +100,7 @@ def models() -> Models:
     return Models()
 
 
-@pytest.fixture(scope="module", params=["plain", "encrypted"])
+@pytest.fixture(scope="module", params=["plain", pytest.param("encrypted", marks=pytest.mark.thorough)])
 def served(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TritonConfig, Certificates | None]]:
