@@ -41,13 +41,12 @@ TEXT_OR_TOKENS: Schema = {"anyOf": [STRING, {"type": "array", "items": INTEGER}]
 CUT: Mapping[str, Any] = {"truncation": True}
 
 
-# What makes values of a network out of an input, and its class.
 TOKENIZER, IMAGES = {"tokenizer": "AutoTokenizer"}, {"image_processor": "AutoImageProcessor"}
 SOUNDS = {"feature_extractor": "AutoFeatureExtractor", **TOKENIZER}
 
 
 class Task(NamedTuple):
-    """A task of a pipeline: schemas of inputs and outputs, what it gets of a row, options of a call, and readers."""
+    """A task of a pipeline: schemas of inputs and outputs, what it gets of a row, options of a call, input readers."""
 
     inputs: Mapping[str, Schema]
     results: Mapping[str, Schema]
@@ -115,6 +114,9 @@ def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Content
     pipe = transformers.pipeline(
         task, _network(path, "" if "auto_map" in config else architecture, safe), **parts, **safe
     )
+    positions = getattr(pipe.model.config, "max_position_embeddings", np.inf)
+    if pipe.tokenizer and pipe.tokenizer.model_max_length > positions:  # it was not told
+        pipe.tokenizer.model_max_length = positions - 2  # some networks have two more than they take tokens
     if task == "text-generation":  # which goes on after the end of each row of a batch
         pipe.tokenizer.padding_side = "left"
         pipe.tokenizer.pad_token = pipe.tokenizer.pad_token or pipe.tokenizer.eos_token
@@ -150,11 +152,12 @@ def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Conte
     if int((version := sentence_transformers.__version__).partition(".")[0]) < 6 and not options.trust:
         raise PyTritonValidationError(f"{path}: sentence-transformers {version} trusts any folder; install 6 or newer")
     network = sentence_transformers.SentenceTransformer(str(path), local_files_only=True, **safe)
+    tokenizer = network.tokenizer
 
     def predict(arrays: Arrays) -> dict[str, Any]:
         given = [row[INPUT] for row in rows_of({INPUT: TEXT_OR_TOKENS}, arrays)]
-        texts = [each if isinstance(each, str) else network.tokenizer.decode(each) for each in given]
-        counts = [len(tokens) for tokens in network.tokenizer(texts, truncation=True)["input_ids"]]
+        texts = [each if isinstance(each, str) else tokenizer.decode(each, skip_special_tokens=True) for each in given]
+        counts = [len(tokens) for tokens in tokenizer(texts, truncation=True)["input_ids"]]
         return {VECTOR: network.encode(texts, batch_size=len(texts)), TOKENS: np.array(counts, np.int32)}
 
     marks, notes = {KEY: Kind(EMBEDDING).to_json()}, [f"runs on {network.device}"]

@@ -140,7 +140,12 @@ def arrays_of(model, columns):
 
 
 def test_texts_longer_than_a_network_takes_are_cut(tmp_path):
-    model = load(made("text-classification", tmp_path))
+    path = made("text-classification", tmp_path)
+    model = load(path)
+    assert model(text="good " * 3 * LONGEST) == model(text="good " * LONGEST)
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": int(1e30)}))
+    model = load(path)
     assert model(text="good " * 3 * LONGEST) == model(text="good " * LONGEST)
 
 
@@ -315,5 +320,7 @@ def test_sentences_are_embedded_as_by_their_library(tmp_path, offline):
     np.testing.assert_allclose(found["embedding"], network.encode(texts), rtol=1e-5, atol=1e-6)
     assert found["tokens"].ravel().tolist() == [7, 3, 4]
     tokens = network.tokenizer("good day", add_special_tokens=False)["input_ids"]
+    np.testing.assert_allclose(model(input=tokens)["embedding"], model(input="good day")["embedding"], rtol=1e-5)
+    tokens = network.tokenizer("good day")["input_ids"]
     np.testing.assert_allclose(model(input=tokens)["embedding"], model(input="good day")["embedding"], rtol=1e-5)
     assert not offline
