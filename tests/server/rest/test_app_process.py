@@ -185,6 +185,7 @@ def test_a_killed_app_is_started_again_and_no_connection_is_refused():
     with with_app() as triton:
         url = url_of(triton._rest)
         for _ in range(2):
+            wait_for(lambda: app_processes(triton._rest), "the app")  # the edge answers alone, too
             (pid,) = app_processes(triton._rest)
             os.kill(pid, signal.SIGKILL)
             response = httpx.post(f"{url}/predict/shout", json={"text": "a"}, timeout=60)
