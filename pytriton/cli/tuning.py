@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
 from multiprocessing import get_context
@@ -17,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from pytriton.constants import PYTRITON_HOME
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.logs import get_logger
+from pytriton.saved.layouts import locate
 from pytriton.saved.model import load
 
 __all__ = ["best_rows", "tuned_rows"]
@@ -41,10 +44,10 @@ def tuned_rows(path: Path, arguments: Mapping[str, Any], most: int, threads: int
         most: Rows to try at most; also the result for a model without batch axis or example.
         threads: For one call of the model.
 
-    Raises: as :func:`pytriton.saved.load`.
+    Raises as :func:`pytriton.saved.load`, and PyTritonValidationError if the process dies.
     """
     memory = PYTRITON_HOME / FILE
-    name, state = str(path.resolve()), [*_state(path), {**arguments, "threads": threads}, most]
+    name, state = str(path.resolve()), [*_state(locate(path).path), {**arguments, "threads": threads}, most]
     known = _read(memory)
     if known.get(name, {}).get("state") != json.loads(json.dumps(state)):
         known[name] = {"state": state, "rows": _measured(path, {**arguments, "threads": threads}, most)}
@@ -72,8 +75,14 @@ def best_rows(call_s: Callable[[int], float], most: int) -> int:
 
 
 def _measured(path: Path, arguments: Mapping[str, Any], most: int) -> int:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # the memory that it takes ends with it
-        return pool.submit(_measure, path, arguments, most).result()
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # the memory that it takes ends with it
+            return pool.submit(_measure, path, arguments, most).result()
+    except BrokenExecutor as error:
+        raise PyTritonValidationError(
+            f"the process that measured {path} died, perhaps for want of memory; lower --max-batch-size, or leave out "
+            "--tune"
+        ) from error
 
 
 def _measure(path: Path, arguments: Mapping[str, Any], most: int) -> int:
@@ -83,9 +92,12 @@ def _measure(path: Path, arguments: Mapping[str, Any], most: int) -> int:
 
     def call_s(rows: int) -> float:
         predict = partial(model.predict, {name: np.repeat(array[:1], rows, 0) for name, array in model.example.items()})
-        times = [_time(predict)]  # the first call with a size may allocate
-        while len(times) <= CALLS and sum(times) < CALLS_S:
-            times.append(_time(predict))
+        try:
+            times = [_time(predict)]  # the first call with a size may allocate
+            while len(times) <= CALLS and sum(times) < CALLS_S:
+                times.append(_time(predict))
+        except Exception:  # of the library, out of memory for instance
+            return math.inf
         return min(times)
 
     return best_rows(call_s, most)

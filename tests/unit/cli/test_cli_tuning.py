@@ -1,5 +1,6 @@
 """``pytriton serve FILE --tune``; tests/server/test_saved_models.py runs the command."""
 
+import math
 import os
 
 import pytest
@@ -22,6 +23,7 @@ OPTIONS = {"trust": True}
         (lambda rows: 0.001 * rows**0.98, 4096, 1),  # gains that are not worth a longer wait
         (lambda rows: 0.3 + 0.1 * rows, 4096, 8),  # a call takes long
         (lambda rows: 0.001, 100, 64),
+        (lambda rows: 0.001 if rows <= 32 else math.inf, 4096, 32),  # larger ones fail
     ],
 )
 def test_the_best_number_of_rows_is_found(call_s, most, best):
@@ -66,3 +68,15 @@ def test_a_model_is_measured_in_a_process_of_its_own_and_what_is_wrong_with_its_
     assert 1 <= tuned_rows(path, OPTIONS, 8, 1) <= 8
     with pytest.raises(PyTritonValidationError, match="has the format pickle"):
         tuned_rows(path, {}, 8, 1)
+
+
+def test_a_process_that_dies_while_it_measures_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(tuning, "PYTRITON_HOME", tmp_path / "home")
+    monkeypatch.setattr(tuning, "_measure", dies)
+    with pytest.raises(PyTritonValidationError, match="died, perhaps for want of memory; lower --max-batch-size"):
+        tuned_rows(of_joblib(tmp_path).path, OPTIONS, 8, 1)
+    assert not (tmp_path / "home").exists()
+
+
+def dies(*_):
+    os._exit(1)
