@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pytriton.cluster.worker import RemoteWorker, WorkerOptions
+from pytriton.cluster.worker import RemoteWorker, WorkerOptions, fitting
 from pytriton.exceptions import PyTritonError, PyTritonWorkerError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
@@ -20,7 +20,7 @@ from pytriton.pool.processes import Processes
 from pytriton.pool.template import Template
 from pytriton.pool.worker_supervisor import Templates, WorkerSupervisor
 from pytriton.threads import keep_running
-from pytriton.wire.control import READY, REFUSED
+from pytriton.wire.control import READY, REFUSED, WELCOME
 from pytriton.worker.results import is_async
 
 __all__ = ["RemoteProcesses"]
@@ -30,16 +30,25 @@ LOGGER = get_logger("pytriton.workers")
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteWorkerSpec(ProcessSpec):
-    """The data that a worker process needs to start whose server is elsewhere; as :class:`RemoteWorker` has them."""
+    """The data that a worker process needs to start whose server is elsewhere; as :class:`RemoteWorker` has them.
+
+    Attributes:
+        welcome: What the server's side said of the model when its predecessor joined: a callable that was loaded again
+            and does not fit is found before it takes the place of the one that does.
+    """
 
     model: str
     version: int | None
     options: WorkerOptions
+    welcome: dict[str, Any] | None = None
 
     @override
     def start(self, pipe: MessagePipe, descriptors: Sequence[int]) -> Callable[[], None]:
         function = self.inference_callable()
-        worker = RemoteWorker(self.model, function, self.options, self.version, self.resources.device)
+        if self.welcome is not None:
+            fitting(function, self.welcome)
+        on_join = partial(pipe.send, WELCOME)
+        worker = RemoteWorker(self.model, function, self.options, self.version, self.resources.device, on_join)
         pipe.send(READY, is_async(function))
         return partial(_serve, worker, pipe)
 
@@ -81,6 +90,9 @@ class RemoteSupervisor(WorkerSupervisor[RemoteWorkerSpec]):
     def _handle(self, process: ChildProcess, report: bytes, *details: Any) -> None:
         if report == REFUSED:
             (self._refusal,) = details
+        elif report == WELCOME:
+            (welcome,) = details
+            self._spec = replace(self._spec, welcome=welcome)
 
     @override
     def _wait_before_restart(self, how: str) -> bool:

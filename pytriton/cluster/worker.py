@@ -37,8 +37,9 @@ from pytriton.worker.results import is_async
 
 if TYPE_CHECKING:
     from pytriton.cluster.call_client import CallClient, WorkerConnector
+    from pytriton.model_config.triton_model_config import TritonModelConfig
 
-__all__ = ["RemoteWorker", "WorkerOptions"]
+__all__ = ["RemoteWorker", "WorkerOptions", "fitting"]
 
 LOGGER = get_logger("pytriton.worker")
 
@@ -78,6 +79,7 @@ class RemoteWorker:
     Args:
         model_version: Its version; None is any.
         device: That the callable uses, for the server's side to show.
+        on_join: Called with what the server's side says of the model, which the callable fits.
     """
 
     def __init__(
@@ -87,8 +89,10 @@ class RemoteWorker:
         options: WorkerOptions,
         model_version: int | None = None,
         device: str | None = None,
+        on_join: Callable[[dict[str, Any]], None] = lambda welcome: None,
     ) -> None:
         self._device = device
+        self._on_join = on_join
         self._model = model
         self._version = model_version
         self._function = function
@@ -216,16 +220,13 @@ class RemoteWorker:
                 return served
             served.executor.close()
         _trace(welcome["trace_config"])
-        config = ModelConfigParser.from_dict(welcome["config"])
-        config.model_version = welcome["version"]
-        connector = self._connector(welcome["secret"])
-        function = served_form(with_handles(self._function, config.model_name, lambda: connector), config)
-        check_callable(function, config)
+        config, function = fitting(self._function, welcome, self._connector(welcome["secret"]))
         context = TritonContext()
         attach(function, context, config)
         model = ServedModel(config, context, Options(**welcome["options"]), self._observation)
         served = ServedCallable(function, model, True, f"pytriton-{self._model}", self._stop_unrecoverable)
         self._served = welcome, served
+        self._on_join(welcome)
         return served
 
     def _connector(self, secret: str | None) -> WorkerConnector | None:
@@ -241,6 +242,21 @@ class RemoteWorker:
     def _stop_unrecoverable(self) -> None:
         LOGGER.error("model %s: the callable cannot go on; this worker ends", self._model)
         self.leave()
+
+
+def fitting(
+    function: Any, welcome: dict[str, Any], connector: WorkerConnector | None = None
+) -> tuple[TritonModelConfig, Any]:
+    """The configuration of a model that a worker is welcome to, and the callable in the form that it needs.
+
+    Raises:
+        PyTritonValidationError: The callable does not fit the model.
+    """
+    config = ModelConfigParser.from_dict(welcome["config"])
+    config.model_version = welcome["version"]
+    form = served_form(with_handles(function, config.model_name, lambda: connector), config)
+    check_callable(form, config)
+    return config, form
 
 
 def _trace(trace_config: Sequence[str] | None) -> None:

@@ -7,7 +7,8 @@ JSON (``cluster/messages.py`` shows the order).
 word                from            meaning, and details
 ==================  ==============  ==========================================================================
 hello               worker, proxy   who it is, and whom it wants
-welcome             program         what the worker has to know; with "derive", the tensors are not known yet
+welcome             both            what the worker has to know; with "derive", the tensors are not known yet; of a
+                                    process: what a server elsewhere has told it
 ready               worker          its callable is warmed up; of a process: is_async; else: how many batches it takes
 derived             worker          the model's tensors, which was all that it was asked for
 refused             both            why a peer may not join, or the tensors cannot be derived
