@@ -14,9 +14,10 @@ SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*
 # pip would compile all modules of a package, and few of them are used: an interpreter compiles what it imports. The tests
 # start hundreds, which find what the first one has compiled.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
-demo test thorough unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
+demo test thorough test-pages test-python-proxy unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test thorough test-cluster test-torch unit coverage interpreters newer lint types docs fuzz fuzz-service wheel bench clean
+.PHONY: demo test thorough test-pages test-python-proxy test-cluster test-torch unit coverage interpreters newer lint types docs fuzz \
+  fuzz-service wheel bench clean
 
 demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
@@ -28,7 +29,14 @@ test: $(VENV)/.with-test
 # tools; and the Python proxy, with the tests that could differ.
 thorough: $(VENV)/.with-test newer
 	$(BIN)/python -m pytest $(PARALLEL) -m thorough --ignore tests/unit
+	$(MAKE) test-python-proxy
+
+test-python-proxy: $(VENV)/.with-test
 	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
+
+# Of make thorough, what users read and see.
+test-pages: $(VENV)/.with-test
+	$(BIN)/python -m pytest $(PARALLEL) -m thorough $(addprefix tests/server/,test_documents.py test_examples.py rest/test_openapi.py rest/test_pages_in_browser.py)
 
 unit: $(VENV)/.with-test
 	$(BIN)/python -m pytest tests/unit tests/test_layers.py
