@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from pytriton.client.auth import TritonUrl
@@ -24,6 +25,7 @@ MOST_HEAD_BYTES = 2**18
 Part = bytes | memoryview
 
 _JOINED_BYTES = 2**16
+_PIECE_BYTES = 2**14
 _LONGEST_REFUSAL = 1000
 _LINES = re.compile(r"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [\x20-\x7e]*\r\n)*")
 _URI = re.compile(r"[\x21-\x7e]*")
@@ -49,22 +51,22 @@ class HttpResponse:
 
     Args:
         status: E.g. 200.
-        body: Decompressed.
+        body: Decompressed. Of status 200, it may be a view that cannot be written to.
     """
 
     status: int
-    body: bytes
+    body: bytes | memoryview
     headers: Headers = field(default_factory=Headers)
 
     def refusal(self) -> str:
         """The text ``error`` of the JSON of an error response, else its status and body."""
         try:
-            text = json.loads(self.body)["error"]
+            text = json.loads(bytes(self.body))["error"]
             if isinstance(text, str):
                 return text
         except (KeyError, RecursionError, TypeError, ValueError):
             pass
-        return f"status {self.status}: {self.body[:_LONGEST_REFUSAL].decode('utf-8', 'replace') or 'no more is said'}"
+        return f"status {self.status}: {str(self.body[:_LONGEST_REFUSAL], 'utf-8', 'replace') or 'no more is said'}"
 
 
 class RequestWriter:
@@ -109,6 +111,8 @@ class RequestWriter:
 class ResponseReader:
     """Assembles the responses of one connection from the pieces that it receives.
 
+    They are received into :meth:`buffer`. A body that does not come with its head is received where it stays.
+
     Args:
         limit: Most bytes of a response, as it travels and after decompression; None for no limit.
 
@@ -128,14 +132,34 @@ class ResponseReader:
         self._headers = Headers()
         self._body: list[bytes] = []
         self._complete: list[HttpResponse] = []
+        self._pieces = memoryview(bytearray(_PIECE_BYTES))
+        self._place: memoryview | None = None  # of the body whose rest is received without the parser
+        self._rest = self._pieces[:0]  # of that place
 
-    def feed(self, data: bytes) -> list[HttpResponse]:
-        """Parse received bytes and return the responses that they complete. After an error, close the connection.
+    def buffer(self) -> memoryview:
+        """Where to put the bytes that come next; it is not empty."""
+        return self._rest or self._pieces
+
+    def received(self, count: int) -> list[HttpResponse]:
+        """Take the first bytes of :meth:`buffer`, and return the responses that they complete.
+
+        After an error, close the connection.
 
         Raises:
             OtherProgramError: The bytes are not HTTP.
             PyTritonClientInferenceServerError: A response is too long, or not compressed as its headers say.
         """
+        if self._place is None:
+            return self._parse(self._pieces[:count])
+        self._rest = self._rest[count:]
+        if self._rest:
+            return []
+        response = HttpResponse(200, self._place.toreadonly(), self._headers)
+        self.keeps_alive = self._parser.should_keep_alive()
+        self._parser, self._headers, self._has_head, self._place = HttpResponseParser(self), Headers(), False, None
+        return self._finished([response])
+
+    def _parse(self, data: memoryview) -> list[HttpResponse]:
         self._received += len(data)
         try:
             self._parser.feed_data(data)
@@ -147,8 +171,28 @@ class ResponseReader:
             ) from error
         if not self._complete:
             self._check_growth()
+            self._set_place()
             return []
-        complete, self._complete, self._received = self._complete, [], 0
+        complete, self._complete = self._complete, []
+        return self._finished(complete)
+
+    def _set_place(self) -> None:
+        """Have the rest of a body whose length is known received where it stays."""
+        length = int(self._headers.get("content-length", "0")) if self._has_head else 0
+        if not length or self.receive is not None or self._parser.get_status_code() != 200:
+            return
+        came = b"".join(self._body)
+        try:
+            self._place, self._body = np.empty(length, np.uint8).data, []
+        except (MemoryError, ValueError) as error:
+            raise PyTritonClientInferenceServerError(
+                f"the server's response of {length} bytes does not fit into this process's memory"
+            ) from error
+        self._place[: len(came)] = came
+        self._rest = self._place[len(came) :]
+
+    def _finished(self, complete: list[HttpResponse]) -> list[HttpResponse]:
+        self._received = 0
         for response in complete:
             if self._limit is not None and len(response.body) > self._limit:
                 raise self._too_long()
@@ -204,7 +248,7 @@ class ResponseReader:
             self._complete.append(HttpResponse(status, body, headers))
 
 
-def _decompressed(response: HttpResponse, limit: int | None, too_long: Callable[[], Exception]) -> bytes:
+def _decompressed(response: HttpResponse, limit: int | None, too_long: Callable[[], Exception]) -> bytes | memoryview:
     """The decompressed body of a response."""
     encoding = response.headers["content-encoding"].strip().lower()
     if encoding == "identity" or not response.body:

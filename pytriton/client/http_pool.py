@@ -23,6 +23,7 @@ BACKLOG_POLL_S = 0.005
 """Until the next attempt to connect to a Unix socket on which too many clients connect at once."""
 
 _MOST_WAITING_BYTES = 2**16  # of a stream, before the server has to wait
+_WRITTEN_BYTES = 2**18  # at once: event loops copy what they cannot send yet
 
 
 class ConnectionPool:
@@ -58,7 +59,7 @@ class ConnectionPool:
         Raises:
             TimeoutError: The time has passed; in Python 3.10, it may be that of asyncio.
             OSError: The connection could not be made, or ended early.
-            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.received`.
         """
         deadline = self._loop.time() + timeout_s
         connection = self._idle_connection()
@@ -229,7 +230,7 @@ class _Pieces:
         return piece
 
 
-class AsyncioConnection(asyncio.Protocol):
+class AsyncioConnection(asyncio.BufferedProtocol):
     """One HTTP/1.1 connection in the running event loop, for one request at a time.
 
     Args:
@@ -241,6 +242,8 @@ class AsyncioConnection(asyncio.Protocol):
         self._open_connections = open_connections
         self._reader = ResponseReader(max_response_bytes)
         self._response: asyncio.Future[HttpResponse] | None = None
+        self._unsent: deque[Part] = deque()
+        self._takes_more = True
         self._loop = asyncio.get_running_loop()
         self._deadline = math.inf  # of the last request
         self._timer: asyncio.TimerHandle | None = None
@@ -263,17 +266,26 @@ class AsyncioConnection(asyncio.Protocol):
             receive: As that of :class:`ResponseReader`.
 
         Returns:
-            Gets the response, TimeoutError, ConnectionError, or what :meth:`ResponseReader.feed` raises. Cancelling it
-            does not end the connection.
+            Gets the response, TimeoutError, ConnectionError, or what :meth:`ResponseReader.received` raises. Cancelling
+            it does not end the connection.
         """
         response = self._response = self._loop.create_future()
         if self._is_open:
             self._reader.receive = receive
             self.limit(deadline)
-            self._transport.writelines(joined(request))
+            self._unsent.extend(joined(request))
+            self._write()
         else:
             self._fail(ConnectionError("the server closed the connection"))
         return response
+
+    def _write(self) -> None:
+        while self._unsent and self._takes_more:
+            part = self._unsent.popleft()
+            if len(part) > _WRITTEN_BYTES:
+                self._unsent.appendleft(memoryview(part)[_WRITTEN_BYTES:])
+                part = memoryview(part)[:_WRITTEN_BYTES]
+            self._transport.write(part)
 
     def limit(self, deadline: float) -> None:
         """Give the request another deadline, in seconds of the event loop."""
@@ -317,13 +329,26 @@ class AsyncioConnection(asyncio.Protocol):
         if (connected := self._transport.get_extra_info("socket")) is not None:  # it has not ended yet
             forks.abandon(connected.fileno())
 
-    def data_received(self, data: bytes) -> None:
-        """A piece of the response, or bytes that no request asked for."""
+    def pause_writing(self) -> None:
+        """The event loop keeps enough that cannot be sent yet."""
+        self._takes_more = False
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._takes_more = True
+        self._write()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to put the bytes that come next."""
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """A piece of the response has come, or bytes that no request asked for."""
         if self._response is None:
             self.abort()
             return
         try:
-            responses = self._reader.feed(data)
+            responses = self._reader.received(nbytes)
         except (ConnectionError, PyTritonClientError) as error:
             self._fail(error)
             self.abort()

@@ -81,7 +81,7 @@ class HttpProtocol(ProtocolAdapter):
             return None
         if not response.body:  # Triton's port of metrics answers everything so
             raise ValueError(f"the answer is empty; {_RIGHT_PORT}")
-        return json.loads(response.body)
+        return json.loads(bytes(response.body))
 
     def stream_request(self, call: Call) -> list[Part]:
         """The parts of a request for a stream of responses, as the server's extension "generate" has it.
@@ -113,8 +113,8 @@ class HttpProtocol(ProtocolAdapter):
 
     def end_stream(self, response: HttpResponse) -> None:
         """Check the response at the end of a stream; raises as :meth:`stream_answer`."""
-        if response.body.startswith(b"data:"):  # an error of the model; whatever it is, the status may be 400
-            self.stream_answer(response.body)
+        if (body := bytes(response.body)).startswith(b"data:"):  # an error of the model; the status may be 400 for any
+            self.stream_answer(body)
         if response.status != 200:
             raise server_exception()(response.refusal(), str(response.status))
 

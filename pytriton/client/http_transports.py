@@ -27,7 +27,6 @@ __all__ = ["HTTP_CONNECTIONS", "AsyncHttpTransport", "BlockingConnection", "Http
 HTTP_CONNECTIONS = 256
 """Further calls in one event loop wait, because the default limit of open files is 1,024."""
 
-_RECEIVED_BYTES = 2**16
 CHECK_S = 0.1
 LONGEST_WAIT_S = 2**31 // 1000  # sockets wait a C integer of milliseconds
 
@@ -76,7 +75,7 @@ class HttpTransport:
         Raises:
             TimeoutError: The deadline has passed.
             OSError: The connection could not be made, or ended early.
-            PyTritonClientInferenceServerError: As :meth:`ResponseReader.feed`.
+            PyTritonClientInferenceServerError: As :meth:`ResponseReader.received`.
         """
         connection, self._connection = self._connection, None
         if connection is None or not connection.is_usable():
@@ -160,15 +159,15 @@ class BlockingConnection:
             left_s = _left_s(deadline)
             self._socket.settimeout(left_s if check is None else min(CHECK_S, left_s or CHECK_S))
             try:
-                data = self._socket.recv(_RECEIVED_BYTES)
+                count = self._socket.recv_into(self._reader.buffer())
             except TimeoutError:
                 if check is None:
                     raise
                 check()
                 continue
-            if not data:
+            if not count:
                 raise ConnectionError("the server closed the connection")
-            if responses := self._reader.feed(data):
+            if responses := self._reader.received(count):
                 self._in_step = len(responses) == 1
                 return responses[0]
 

@@ -92,7 +92,7 @@ class InferResponse:
             raise _not_understood("two of its outputs have one name")
 
     @classmethod
-    def from_http(cls, body: bytes, headers: Mapping[str, str]) -> InferResponse:
+    def from_http(cls, body: bytes | memoryview, headers: Mapping[str, str]) -> InferResponse:
         """Parse the body of a response with status 200.
 
         Args:
@@ -104,7 +104,7 @@ class InferResponse:
         """
         length = _header_length(body, headers.get(HEADER_LENGTH))
         try:
-            answer = json.loads((body[:length] if length < len(body) else body).decode())
+            answer = json.loads(str(body[:length], "utf-8"))
             outputs, end = [], length
             for item in answer["outputs"]:
                 begin, size = end, (item.get("parameters") or {}).get("binary_data_size")
@@ -209,7 +209,7 @@ def _not_understood(reason: str) -> PyTritonClientInferenceServerError:
     return PyTritonClientInferenceServerError(f"the server's response cannot be understood: {reason}")
 
 
-def _header_length(body: bytes, text: str | None) -> int:
+def _header_length(body: bytes | memoryview, text: str | None) -> int:
     """Bytes of the JSON at the beginning of a body; all of it, unless a header says otherwise."""
     if text is None:
         return len(body)

@@ -251,4 +251,4 @@ async def _metrics_page(url: str | None) -> str:
         response = await pool.exchange([RequestWriter(parsed).head(b"GET", path, {}, 0)], CONTROL_TIMEOUT_S)
     finally:
         await pool.close()
-    return response.body.decode()
+    return str(response.body, "utf-8")

@@ -33,6 +33,7 @@ from pytriton.wire.frames import NO_REGION, unpack
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.inference import Inference, Options
 from tests.unit import backend
+from tests.unit.loopback import fed
 
 CORPUS = Path(__file__).parent / "corpus"
 REGION_BYTES = 1 << 16
@@ -168,7 +169,7 @@ class _Client:
         reader, pieces, data = ResponseReader(), self.reply[:1], self.reply[1:]
         size = max(1, len(data) // (1 + (pieces[0] if pieces else 0) % 4))
         for begin in range(0, len(data), size):
-            if complete := reader.feed(data[begin : begin + size]):
+            if complete := fed(reader, data[begin : begin + size]):
                 return complete[0]
         raise ConnectionResetError("the server closed the connection")
 

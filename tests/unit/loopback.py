@@ -209,3 +209,14 @@ def serving_grpc(address="127.0.0.1:0"):
         yield servicer
     finally:
         server.stop(None).wait()
+
+
+def fed(reader, data):
+    """The responses that a reader of responses makes of bytes."""
+    complete = []
+    while data:
+        buffer = reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count], data = data[:count], data[count:]
+        complete += reader.received(count)
+    return complete

@@ -124,6 +124,29 @@ async def test_answers_of_all_shapes_are_read_to_their_end(pieces, body):
     assert server.connections == 1
 
 
+@in_loop
+async def test_a_request_that_is_answered_before_it_is_read_arrives_whole_and_so_does_the_next_one():
+    large, read = bytes(range(256)) * 50_000, []
+
+    async def talk(reader, writer):
+        for answers_first in (True, False):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if answers_first:
+                writer.write(OK)
+            read.append(await reader.readexactly(int(head.rpartition(b": ")[2])))
+        writer.write(OK)
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        url = TritonUrl.from_url(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        pool = ConnectionPool(url, 1, None)
+        pool.writer = RequestWriter(url)
+        for body in (large, large[::-1]):
+            assert (await ask(pool, body)).body == b"ok"
+        await pool.close()
+    assert read == [large, large[::-1]]
+
+
 @pytest.mark.parametrize(
     "answer", [OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), OK.replace(b"1.1", b"1.0")]
 )
@@ -234,7 +257,7 @@ async def test_a_request_without_an_answer_ends_in_time_and_with_it_the_connecti
     async with Server([b"HTTP/1.1 200 OK\r\n"], [OK]) as server:
         pool = server.pool(limit=1)
         with pytest.raises(asyncio.TimeoutError):
-            await ask(pool, timeout_s=0.05)
+            await ask(pool, timeout_s=1.0)  # enough for the server to read it
         assert (await ask(pool)).body == b"ok"
         await pool.close()
     assert server.connections == 2

@@ -14,7 +14,7 @@ from pytriton.client import http_transports
 from pytriton.client.auth import TritonUrl
 from pytriton.client.http_messages import RequestWriter, ResponseReader
 from pytriton.client.http_transports import BlockingConnection, HttpTransport
-from tests.unit.loopback import listening
+from tests.unit.loopback import fed, listening
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OTHER = OK.replace(b"ok", b"no")
@@ -142,13 +142,13 @@ def test_the_rest_of_an_interrupted_answer_is_not_that_to_the_next_request(monke
     class Interrupt(BaseException):
         """As Ctrl+C, which would end the tests if it got lost."""
 
-    def interrupt(reader, data):
+    def interrupt(reader, count):
         raise Interrupt
 
     scripts = [Script([OTHER[:20]]), Script([OK])]
     with client_of(lambda connection, stopped: scripts.pop(0)(connection, stopped)) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(http_transports.ResponseReader, "feed", interrupt)
+            patch.setattr(http_transports.ResponseReader, "received", interrupt)
             with pytest.raises(Interrupt):
                 ask(client)
         assert ask(client).body == b"ok"
@@ -164,7 +164,7 @@ def test_an_interrupt_while_the_parser_calls_is_no_connection_error():
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        Interrupted().feed(OK)
+        fed(Interrupted(), OK)
 
 
 @pytest.mark.parametrize(
