@@ -49,7 +49,7 @@ LAYERS = {
         "model_config",
         "restarts",
         "signature.schema",
-        "signature.validation",
+        "signature.problems",
         "signature.values",
         "threads",
         "wire.frames",

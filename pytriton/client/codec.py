@@ -17,8 +17,8 @@ from pytriton.client.exceptions import (
 from pytriton.client.tensors import InferResponse, InputTensor, OutputRequest
 from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.signature.problems import ValueMismatchError
 from pytriton.signature.schema import VALUES
-from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import SignatureCodec
 
 __all__ = ["Codec"]

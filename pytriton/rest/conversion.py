@@ -34,19 +34,19 @@ from pytriton.rest.json_arrays import (
     to_json,
 )
 from pytriton.rest.models import Model
-from pytriton.signature.schema import Schema, tensor_of
-from pytriton.signature.validation import (
+from pytriton.signature.arrays import array_of
+from pytriton.signature.problems import (
     LONGEST,
     MOST_PROBLEMS,
     Path,
     Problem,
     Problems,
     ValueMismatchError,
-    array_of,
-    checks,
     expectation,
     shown,
 )
+from pytriton.signature.schema import Schema, tensor_of
+from pytriton.signature.validation import checks
 from pytriton.signature.values import decode_rows, encode_rows
 
 __all__ = ["Converter", "Group", "group_rows"]

@@ -49,7 +49,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import ErrorCode, PyTritonError
 from pytriton.logs import get_logger
-from pytriton.signature.validation import Problem, ValueMismatchError, as_json, message_of, problems_of
+from pytriton.signature.problems import Problem, ValueMismatchError, as_json, message_of, problems_of
 
 __all__ = ["RestError", "hidden", "invalid_input", "is_unknown_model", "of_client", "send_error", "unavailable"]
 

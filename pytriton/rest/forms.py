@@ -18,8 +18,8 @@ from pytriton.rest.costs import SMALL_BYTES, Charges
 from pytriton.rest.errors import RestError
 from pytriton.rest.json_arrays import InvalidJsonError, parse, plain
 from pytriton.signature.json_texts import size_of
+from pytriton.signature.problems import Path, Problem, Problems, ValueMismatchError
 from pytriton.signature.schema import Schema, tensor_of
-from pytriton.signature.validation import Path, Problem, Problems, ValueMismatchError
 
 __all__ = ["Part", "fields_of", "parse_form", "parse_query", "raw_array"]
 

@@ -20,7 +20,7 @@ from pytriton.rest.costs import Charges, Unread
 from pytriton.rest.errors import RestError, hidden, of_client
 from pytriton.rest.models import Model, ModelDirectory
 from pytriton.rest.upstream import Upstream
-from pytriton.signature.validation import ValueMismatchError, message_of
+from pytriton.signature.problems import ValueMismatchError, message_of
 
 __all__ = ["CallDetails", "Inference", "Served"]
 

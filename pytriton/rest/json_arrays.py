@@ -20,7 +20,7 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from pytriton.signature.validation import Path, Problem, ValueMismatchError, shown
+from pytriton.signature.problems import Path, Problem, ValueMismatchError, shown
 
 __all__ = [
     "SPECIAL_NUMBERS",

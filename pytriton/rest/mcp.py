@@ -27,8 +27,8 @@ from pytriton.rest.openapi import schemas_of
 from pytriton.rest.permits import as_key_may_see, check_model, may_call
 from pytriton.rest.waits import ClientDisconnectedError, Receive
 from pytriton.signature.json_texts import size_of
+from pytriton.signature.problems import ValueMismatchError
 from pytriton.signature.schema import Signature
-from pytriton.signature.validation import ValueMismatchError
 
 __all__ = ["Tools", "mcp_tools"]
 

@@ -36,7 +36,7 @@ from pytriton.rest.streams import EVENTS, LINES, send_stream
 from pytriton.rest.tables import table_in
 from pytriton.rest.tokens import Spending, of_rows
 from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
-from pytriton.signature.validation import Path, Problem, Problems, ValueMismatchError, shown
+from pytriton.signature.problems import Path, Problem, Problems, ValueMismatchError, shown
 
 __all__ = ["KServePredict", "Predict"]
 

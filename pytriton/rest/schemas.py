@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytriton.rest.models import Model
+from pytriton.signature.problems import MOST_PROBLEMS
 from pytriton.signature.schema import Schema
-from pytriton.signature.validation import MOST_PROBLEMS
 
 __all__ = [
     "COMPONENTS",

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytriton.rest.json_arrays import has_member, is_object, plain
 from pytriton.rest.models import Model
-from pytriton.signature.validation import Path, Problem, ValueMismatchError, shown
+from pytriton.signature.problems import Path, Problem, ValueMismatchError, shown
 
 __all__ = ["Table", "table_in"]
 

@@ -25,9 +25,9 @@ from pytriton.saved.layouts import locate
 from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import in_json, warmed, zero_of
+from pytriton.signature.problems import Problem, ValueMismatchError
 from pytriton.signature.schema import OBJECT, RESULT, VALUE, Schema, Signature, schema_in, tensor_of
 from pytriton.signature.served import OwnForm
-from pytriton.signature.validation import Problem, ValueMismatchError
 from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows, with_texts
 from pytriton.threads import default_threads
 

@@ -23,9 +23,10 @@ import numpy as np
 
 from pytriton.model_config.dtypes import triton_name
 from pytriton.signature.foreign import image_of, is_table, is_tensor, table_of, tensor_of_array
+from pytriton.signature.json_values import to_json
 from pytriton.signature.records import Docstring, UnderivableError, fields_of, is_record
 from pytriton.signature.schema import Schema, is_native
-from pytriton.signature.validation import problems, to_json
+from pytriton.signature.validation import problems
 
 __all__ = ["OF_DATES", "Annotations", "Kind", "default_of", "split"]
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from pytriton.proxy.types import RequestBatch
 from pytriton.signature.annotations import Load
+from pytriton.signature.problems import Problem, Problems, ValueMismatchError, shown
 from pytriton.signature.schema import Schema
-from pytriton.signature.validation import Problem, Problems, ValueMismatchError, checks, problems, shown
+from pytriton.signature.validation import checks, problems
 from pytriton.signature.values import decode_rows
 
 __all__ = ["Arguments", "Row"]

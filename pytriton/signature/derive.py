@@ -21,10 +21,10 @@ from pytriton.signature.arguments import Arguments
 from pytriton.signature.examples import Example, as_array, in_json, schema_of, warmed
 from pytriton.signature.foreign import is_table, is_tensor
 from pytriton.signature.functions import BATCH, LISTS, REQUESTS, SAMPLE, Described, describe
+from pytriton.signature.problems import ValueMismatchError
 from pytriton.signature.records import UnderivableError, fields_of, is_record
 from pytriton.signature.schema import ARRAYS, KEY, OBJECT, RESULT, VALUE, VALUES, Schema, Signature, tensor_of
 from pytriton.signature.served import OwnForm, in_place_of_batch, members_of, naming_outputs, tensor_parameters
-from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
 __all__ = ["Derived", "declared", "derive"]

@@ -15,8 +15,8 @@ from pytriton.model_config.dtypes import triton_name
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.warmup import ModelWarmup, WarmupInput
 from pytriton.signature.foreign import host_array
+from pytriton.signature.json_values import to_json
 from pytriton.signature.schema import Schema, tensor_of
-from pytriton.signature.validation import to_json
 
 __all__ = ["Example", "as_array", "examples_in", "in_json", "schema_of", "warmed", "zero_of"]
 

@@ -25,9 +25,9 @@ from pytriton.signature.annotations import Annotations, Load
 from pytriton.signature.arguments import Arguments, Row
 from pytriton.signature.foreign import has_tensors, host_array, tensor_of_array
 from pytriton.signature.functions import LISTS, Described, describe
+from pytriton.signature.problems import ValueMismatchError
 from pytriton.signature.records import UnderivableError
 from pytriton.signature.schema import OBJECT, RESULT, VALUES, Schema, Signature, tensor_of
-from pytriton.signature.validation import ValueMismatchError
 from pytriton.signature.values import encode_rows
 
 __all__ = ["OwnForm", "in_place_of_batch", "members_of", "naming_outputs", "served_form"]

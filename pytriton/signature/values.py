@@ -20,24 +20,12 @@ from numpy.typing import NDArray
 
 from pytriton.model_config.dtypes import from_triton_name
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.signature.arrays import array_of
 from pytriton.signature.json_texts import size_of
+from pytriton.signature.json_values import image_file, is_image, to_json
+from pytriton.signature.problems import NAMES, Path, Problem, Problems, ValueMismatchError, expectation, shown
 from pytriton.signature.schema import OBJECT, RESULT, Schema, Signature
-from pytriton.signature.validation import (
-    NAMES,
-    Definitions,
-    Path,
-    Problem,
-    Problems,
-    ValueMismatchError,
-    array_of,
-    checks,
-    expectation,
-    image_file,
-    is_image,
-    problems,
-    shown,
-    to_json,
-)
+from pytriton.signature.validation import Definitions, checks, problems
 
 __all__ = ["SignatureCodec", "decode_rows", "decoded_texts", "encode_rows", "encoded_texts", "rows_of", "with_texts"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.saved import load
-from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.problems import ValueMismatchError
 
 for module in ("PIL", "torch", "transformers"):
     pytest.importorskip(module, reason=f"{module} is not installed: make test-torch installs it")

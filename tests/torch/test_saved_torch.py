@@ -13,7 +13,7 @@ import pytest
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved import load
-from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.problems import ValueMismatchError
 from tests.unit.saved.files import iris
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-torch installs it")

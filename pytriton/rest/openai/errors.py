@@ -11,7 +11,7 @@ from typing import Any
 
 from pytriton.llm.requests import RequestTooLargeError, WrongRequestError
 from pytriton.rest.errors import RestError, Send, send_error
-from pytriton.signature.validation import Problem
+from pytriton.signature.problems import Problem
 
 __all__ = ["is_openai", "no_model", "no_route", "of_wrong", "openai_error", "refuse"]
 

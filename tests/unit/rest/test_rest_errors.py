@@ -17,14 +17,7 @@ from pytriton.rest.errors import (
     invalid_input,
     of_client,
 )
-from pytriton.signature.validation import (
-    MOST_SENT_BYTES,
-    Problem,
-    Problems,
-    ValueMismatchError,
-    problems_of,
-    shown,
-)
+from pytriton.signature.problems import MOST_SENT_BYTES, Problem, Problems, ValueMismatchError, problems_of, shown
 from pytriton.wire.frames import join_details, split_details
 from pytriton.worker.failures import describe
 

@@ -25,7 +25,7 @@ from pytriton.rest.json_arrays import (
     special,
     to_json,
 )
-from pytriton.signature.validation import ValueMismatchError
+from pytriton.signature.problems import ValueMismatchError
 
 DTYPES = [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, np.float16, np.float32, np.float64]
 

@@ -9,8 +9,8 @@ import pytest
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved import load
+from pytriton.signature.problems import ValueMismatchError
 from pytriton.signature.schema import Signature
-from pytriton.signature.validation import ValueMismatchError
 from tests.unit.saved.files import COLUMNS, FORMATS, iris, logistic_regression, of_xgboost, record, table, write_onnx
 
 pytestmark = pytest.mark.filterwarnings("default")  # of other libraries

@@ -11,7 +11,8 @@ import pytest
 
 from pytriton.signature import values
 from pytriton.signature.annotations import Annotations
-from pytriton.signature.validation import ValueMismatchError, problems
+from pytriton.signature.problems import ValueMismatchError
+from pytriton.signature.validation import problems
 from pytriton.signature.values import decode_rows
 
 OPTIONS = {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}, {"type": "null"}]}

@@ -16,8 +16,11 @@ from hypothesis.extra import numpy as arrays
 
 from pytriton.exceptions import ErrorCode
 from pytriton.signature.annotations import Annotations
+from pytriton.signature.arrays import array_of
+from pytriton.signature.json_values import to_json
+from pytriton.signature.problems import Problem, ValueMismatchError
 from pytriton.signature.schema import Schema, Signature, is_native, tensor_of
-from pytriton.signature.validation import Problem, ValueMismatchError, array_of, problems, to_json
+from pytriton.signature.validation import problems
 from pytriton.signature.values import SignatureCodec, decode_rows, encode_rows
 
 TEXT = {"type": "string"}
