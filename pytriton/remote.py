@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pytriton.base import TritonBase
+from pytriton.client.exceptions import PyTritonClientConnectionError
 from pytriton.cluster.options import ProxyListener
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonModelControlError
@@ -36,6 +37,7 @@ LOGGER = get_logger("pytriton.triton")
 SETTLE_TIMEOUT_S = 10.0
 ACCESS_POLL_S = 1.0
 LIVE_TIMEOUT_S = 5.0
+COMES_BACK_S = 5.0  # until a program that watches its server has launched it again
 RESTRICTED = "restricted"
 ADVICE = {
     RESTRICTED: "give RemoteTriton the server's access_token",
@@ -111,7 +113,18 @@ class RemoteServer(ModelServer):
         }
         if self._relay is not None:
             files |= _remote_files(files, self._relay)
-        self._call("load_model", model_name=name, config=json.dumps(config), files=files)
+        arguments = {"model_name": name, "config": json.dumps(config), "files": files}
+        try:
+            self._call("load_model", **arguments)
+        except PyTritonModelControlError as error:
+            if not isinstance(error.__cause__, PyTritonClientConnectionError) or not self._comes_back():
+                raise
+            LOGGER.warning("model %s: the server at %s ended while it loaded it; loading it again", name, self.url)
+            self._call("load_model", **arguments)
+
+    def _comes_back(self) -> bool:
+        """Whether a server whose connection was lost is there again within some seconds."""
+        return self.wait_ready(COMES_BACK_S, lambda: True, live=True) is None
 
     def unload(self, name: str, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """As :meth:`ModelServer.unload`, unless the model of this name is not the one that this object loaded."""
