@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pytriton.base import TritonBase
@@ -113,7 +113,7 @@ class RemoteServer(ModelServer):
         }
         if self._relay is not None:
             files |= _remote_files(files, self._relay)
-        arguments = {"model_name": name, "config": json.dumps(config), "files": files}
+        arguments: dict[str, Any] = {"model_name": name, "config": json.dumps(config), "files": files}
         try:
             self._call("load_model", **arguments)
         except PyTritonModelControlError as error:
