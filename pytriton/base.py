@@ -94,7 +94,7 @@ class TritonBase(ABC):
         self._models = ModelRegistry(self._workspace, weakly(self._stop_soon))
         # Its threads must not keep this object, which ends when nothing refers to it, if it may.
         self._revival = Revival(self._models, self._lock, weakly(self._running_server))
-        self.triton_context = TritonContext(connector=weakly(self._connector))
+        self.triton_context = TritonContext(connector=weakly(self._connector), memory_budget=self._memory)
         self._lifecycle = Lifecycle(type(self).__name__, self._exit_hook())
         given = self._lifecycle, self._models, self._app
         self._serving = Serving(*given, weakly(self._current_server), weakly(self._current_console))
@@ -308,8 +308,7 @@ class TritonBase(ABC):
                         self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
                     self._server = self._start_server()
                     if self._memory is not None:
-                        watch = partial(self._memory.watch, self._models, self._models.cleared)
-                        keep_running(watch, "pytriton-memory")
+                        keep_running(partial(self._memory.watch, self._models), "pytriton-memory")
                 except BaseException as error:
                     self._app.close()
                     if self._lifecycle.is_wanted() or not isinstance(error, Exception):
@@ -379,6 +378,8 @@ class TritonBase(ABC):
         with ExitStack() as parts:
             parts.callback(self._lifecycle.end_stop)
             parts.callback(self._models.clear)
+            if self._memory is not None:
+                parts.callback(self._memory.end)
             parts.callback(self._workspace.clean)
             if self._console is not None:
                 parts.callback(self._console.close)

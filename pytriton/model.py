@@ -54,6 +54,7 @@ class Model:
         self._native = native
         self._loads = 0
         self._folders: tuple[Path, Path] | None = None  # the model repository, and the path of the sockets
+        self._memory: dict[str, int] = {}  # in bytes, of each process by name, when it was ready
         self._sends_ahead = False  # whether the proxy sends batches before earlier ones are answered
 
     @property
@@ -216,9 +217,20 @@ class Model:
             for status in self._pool.statuses()
         ]
 
-    def memory_bytes(self) -> int:
+    def memory_bytes(self) -> tuple[int, int]:
         """As :meth:`Idling.memory_bytes`."""
-        return sum(status.with_memory().pss_bytes or 0 for status in self._pool.statuses())
+        taken = leaving = 0
+        for status in self._pool.statuses():
+            if status.kind == "remote":  # on another machine
+                continue
+            memory = status.with_memory().pss_bytes or 0
+            if status.state == "ready":
+                self._memory[status.name] = memory
+            elif status.state in ("starting", "restarting"):
+                memory = max(memory, self._memory.get(status.name, 0))
+            taken += memory
+            leaving += memory if status.state == "leaving" else 0
+        return taken, leaving
 
     def idle_s(self) -> float:
         """As :meth:`WorkerPool.idle_s`."""

@@ -44,6 +44,7 @@ __all__ = [
     "find_chats",
     "find_other",
     "find_system",
+    "free_ports",
 ]
 
 EVHTP = "evhtp"  # ours with the server's own endpoints
@@ -216,7 +217,7 @@ class Host:
         self._log, self.home, self._temporary = folder / "log", folder / "home", folder / "tmp"
         self.home.mkdir(parents=True)
         self._temporary.mkdir()
-        ports = ports or _free_ports(3)
+        ports = ports or free_ports(3)
         self.ports = dict(zip(("http", "grpc", "metrics"), ports, strict=True))
         self.ports.setdefault(system.protocol, ports[0])
         self._seen_shared_memory: set[str] = set()
@@ -313,7 +314,8 @@ class Host:
         return self._log.read_text(errors="replace")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """So many ports of this machine that nothing listens on."""
     with ExitStack() as sockets:
         found: list[int] = []
         while len(found) < count:

@@ -69,13 +69,13 @@ def command_line(pid: int) -> list[str]:
 
 
 def process_name(arguments: Sequence[str]) -> str:
-    """The name of a program, or what a Python interpreter runs."""
+    """The name of a program, or what a Python interpreter runs; "template" for that of workers which share memory."""
     program = os.path.basename(arguments[0])
     if not program.startswith("python"):
         return program
     for position, argument in enumerate(arguments[1:], 1):
         if argument == "-c":
-            return "python -c"
+            return "template" if arguments[-1].endswith("-template") else "python -c"
         if argument == "-m" and position + 1 < len(arguments):
             return arguments[position + 1]
         if not argument.startswith("-"):

@@ -42,9 +42,10 @@ CALLERS += [("streams", "grpc"), ("stopped", "grpc"), ("bad", "http"), ("bad", "
 KINDS = list(dict.fromkeys(kind for kind, _ in CALLERS))
 TIMEOUT_S = 10.0
 DEEDS = {"kill": 6, "pause": 4, "stop": 2, "unbind": 2}  # the attacks, and how often each is chosen
-TARGETS = {"server": 4, "guard": 2, "worker": 8, "remote": 8, "stub": 8, "client": 3, "host": 1}  # of kills and pauses
+TARGETS = {"server": 4, "guard": 2, "worker": 8, "template": 6, "remote": 8, "stub": 8}  # of kills and pauses
+TARGETS |= {"client": 3, "host": 1}
 PROGRAMS = {"host": "host", "server": "tritonserver", "guard": "guard.py", "remote": "pytriton"}
-PROGRAMS |= {"worker": "python -c", "stub": "triton_python_backend_stub"}
+PROGRAMS |= {"worker": "python -c", "template": "template", "stub": "triton_python_backend_stub"}
 ORDERLY = ("stop", "unbind")
 BETWEEN_S = (2.0, 8.0)
 PAUSE_S = (2.0, 10.0)
@@ -87,13 +88,18 @@ class Soak:
 
 
 def excused(failure: Failure, attacks: Sequence[Attack]) -> bool:
-    """Whether an attack excuses a call that was not answered right; none excuses a wrong answer."""
+    """Whether an attack excuses a call that was not answered right; none excuses a wrong answer.
+
+    Those on templates excuse nothing, as their workers live on.
+    """
     for each in attacks:
         if failure.ended < each.began or failure.began > each.ended or failure.what.startswith("wrong"):
             continue
         if failure.what == "slow" and each.what != "pause client":
             continue
-        deed = each.what.partition(" ")[0]
+        deed, _, target = each.what.partition(" ")
+        if target == "template":
+            continue
         if deed not in ORDERLY or failure.what == "refused":
             return True
         if deed == "stop" and failure.what == "closed" and failure.sent >= each.began:
@@ -314,6 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--system", choices=["ours", PYTHON_PROXY, "raw"], default="ours", help="what answers (ours)")
     parser.add_argument("--workers", type=int, default=0, help="worker processes of each model; 0 is a thread (0)")
+    parser.add_argument("--share", action="store_true", help="memory of worker processes, by a template of each model")
     parser.add_argument("--remote", type=int, default=0, help="remote workers on this machine, over TCP (0)")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--attacks", nargs="+", choices=DEEDS, default=[], help="what is done meanwhile (nothing)")
@@ -323,12 +330,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the result")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="a new folder for the hosts' files and logs")
     chosen = parser.parse_args(arguments)
+    if chosen.share and not chosen.workers:
+        parser.error("--share needs --workers")
     if chosen.system == "raw" and (chosen.attacks or chosen.workers or chosen.remote):
         parser.error("--attacks, --workers and --remote need a system of pytriton's")
     adopt_orphans()
     system, result = find_system(chosen.system), Soak()
     options = ["--restart"] if chosen.attacks else []
     options += [f"--workers={chosen.workers}"] if chosen.workers else []
+    options += ["--share"] if chosen.share else []
     options += [f"--remote={chosen.remote}"] if chosen.remote else []
     system = replace(system, command=[*system.command, *options])
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:

@@ -13,6 +13,7 @@
                               <──  frame [, data], progress    a reply, how long it took, and the batch that is next
     OBSERVE                   ──>                       report batches from now on
                               <──  REPORT, JSON         for metrics; see pool/batch_reports.py
+                              <──  MEMORY, JSON         of its process, at first and every few seconds
                               <──  LEAVE                no further batch, please
     BYE                       ──>                       all of its batches are answered, or the model goes
                               <──  CALL, frame [, data]     a call of a model, its cancellation (CANCEL), or RELEASE: a
@@ -70,7 +71,7 @@ __all__ = [
     "with_remaining_times",
 ]
 
-PROTOCOL = 4
+PROTOCOL = 5
 NUMBER = struct.Struct("<I")
 PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0

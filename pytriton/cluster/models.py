@@ -26,7 +26,7 @@ from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter
 from pytriton.wire.channel import PeerGoneError
-from pytriton.wire.control import BYE, CALL, DERIVED, LEAVE, OBSERVE, READY, REPORT, TAKEN, WELCOME
+from pytriton.wire.control import BYE, CALL, DERIVED, LEAVE, MEMORY, OBSERVE, READY, REPORT, TAKEN, WELCOME
 from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
 from pytriton.worker.interfaces import Activity, BatchObserver, Channel
 from pytriton.worker.observation import Observation
@@ -337,6 +337,8 @@ class JoinedWorker(Peer):
         process: Its id there.
         device: That it was given; empty if none.
         package: Version of pytriton there.
+        private_bytes: Memory that its process alone has (USS); None until it has told.
+        pss_bytes: The same, and its part of memory that several processes share.
         joined: In seconds of :func:`time.time`.
         last_batch: Its number; of workers with as many batches, the one that has waited longest gets the next.
         credits: How many batches it takes at a time.
@@ -348,6 +350,8 @@ class JoinedWorker(Peer):
         self.model = model
         self.host, self.process = str(hello["host"]), int(hello["process"])
         self.device, self.package = str(hello.get("device") or ""), str(hello["package"])
+        self.private_bytes: int | None = None
+        self.pss_bytes: int | None = None
         self.joined = time.time()
         self.last_batch = 0
         self.ready = self.leaving = self.is_concurrent = False
@@ -436,6 +440,9 @@ class JoinedWorker(Peer):
         content = json.loads(bytes(parts[0]))
         if kind == REPORT:
             return self._reports.count(*content)
+        if kind == MEMORY:
+            self.private_bytes, self.pss_bytes = map(int, content)
+            return None
         if kind == READY:
             self.ready = True
             self.credits = min(max(1, int(content["credits"])), MOST_CREDITS)

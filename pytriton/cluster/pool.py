@@ -128,6 +128,8 @@ class RemoteWorkerPool(WorkerPool):
                 device=each.device,
                 host=each.host,
                 package=each.package,
+                private_bytes=each.private_bytes,
+                pss_bytes=each.pss_bytes,
             )
             for each in self.joined()
         ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,14 @@ from pytriton.logs import get_logger
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.pool import ServedCallable, ServedModel
+from pytriton.pool.resources import memory_of
 from pytriton.pool.worker_main import close_callable
 from pytriton.proxy.telemetry import ensure_telemetry_tracer, wants_telemetry
 from pytriton.restarts import Backoff
 from pytriton.signature.served import served_form
+from pytriton.threads import keep_running
 from pytriton.wire.channel import PeerGoneError
-from pytriton.wire.control import DERIVED, LEAVE, READY, REPORT
+from pytriton.wire.control import DERIVED, LEAVE, MEMORY, READY, REPORT
 from pytriton.wire.tensors import FrameError
 from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.inference import Options
@@ -48,6 +50,7 @@ ANSWER_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 3.0
 AHEAD = 2  # batches of a plain function: one that it works on, and the next one
 LOG_EVERY = 12  # attempts
+MEMORY_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,8 @@ class RemoteWorker:
                         LOGGER.info("answering batches of model %s at %s", self._model, self._options.connect)
                         if self._calls is not None:
                             self._calls.join(channel)
-                        served.executor.serve(channel)
+                        with _telling_memory(channel):
+                            served.executor.serve(channel)
                 except PeerGoneError as error:
                     if channel.ended_well:
                         LOGGER.info("model %s: %s", self._model, error)
@@ -257,6 +261,26 @@ def fitting(
     form = served_form(with_handles(function, config.model_name, lambda: connector), config)
     check_callable(form, config)
     return config, form
+
+
+@contextmanager
+def _telling_memory(channel: RemoteChannel) -> Iterator[None]:
+    """Tell the server's side what memory this process has, at once and every few seconds."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        with suppress(PeerGoneError):
+            while memory := memory_of(os.getpid()):
+                channel.tell(MEMORY, memory)
+                if ended.wait(MEMORY_S):
+                    return
+
+    thread = keep_running(tell, "pytriton-worker-memory")
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _trace(trace_config: Sequence[str] | None) -> None:

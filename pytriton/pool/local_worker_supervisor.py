@@ -83,9 +83,9 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         on_unrecoverable: Callable[[], None],
         on_zero: Callable[[], None] = lambda: None,
         template: Template | None = None,
-        **limits: float,
+        **options: Any,
     ) -> None:
-        super().__init__(spec, restarts, template, **limits)
+        super().__init__(spec, restarts, template, **options)
         self.was_dismissed = False
         self._observation = observation
         self._batches = BatchCounter(observation, spec.config)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
@@ -17,6 +18,8 @@ __all__ = ["Idling", "MemoryBudget"]
 LOGGER = get_logger("pytriton.workers")
 
 PAUSE_S = 0.25
+PATIENCE_S = 5.0  # with processes that end
+POLL_S = 0.1
 MOST_TIME = 0.05  # share of the time that is spent on looking
 LEAST_IDLE_S = 0.1
 BYTES = integer()
@@ -30,8 +33,11 @@ class Idling(Protocol):
     def name(self) -> str:
         """Of the model."""
 
-    def memory_bytes(self) -> int:
-        """What its processes take of this machine's memory: of what several share, each its part (PSS)."""
+    def memory_bytes(self) -> tuple[int, int]:
+        """What its processes take of this machine's memory, and those of them that end.
+
+        Of what several share, each counts its part (PSS). Those that start count at least as much as they took before.
+        """
 
     def idle_s(self) -> float:
         """Seconds since its last request; 0 while it has one, and infinite if no process may end."""
@@ -40,7 +46,7 @@ class Idling(Protocol):
         """End the processes that may end, each until a request comes. Does not wait for that.
 
         Raises:
-            PyTritonInvalidOperationError: They may have open sequences.
+            PyTritonInvalidOperationError: They may have open sequences, or their callables are being replaced.
         """
 
 
@@ -59,41 +65,89 @@ class MemoryBudget:
             raise PyTritonBadParameterError(f"memory_budget must be {BYTES.expected}, in bytes, got {limit_bytes!r}")
         self._limit = limit_bytes
         self._is_exceeded = False  # although nothing more can end
+        self._called: dict[Idling, float] = {}  # by model that takes memory, the last call that is known
+        self._changed = threading.Condition()  # guards what follows
+        self._looks_wanted = self._looks_taken = 0
+        self._has_room = True  # as enforce() returned
+        self._is_ended = False
 
-    def watch(self, models: Iterable[Idling], ended: threading.Event) -> None:
-        """Keep to the budget until an event.
+    def watch(self, models: Iterable[Idling]) -> None:
+        """Keep to the budget until :meth:`end`.
 
         Args:
             models: All that there are at the moment; those of threads and of other machines take nothing.
         """
         pause_s = PAUSE_S
-        while not ended.wait(pause_s):
-            start = time.monotonic()
-            self.enforce(models)
-            pause_s = max(PAUSE_S, (time.monotonic() - start) / MOST_TIME)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_ended or self._looks_wanted > self._looks_taken, pause_s)
+                if self._is_ended:
+                    return
+                looks = self._looks_wanted
+            began = time.thread_time()  # most of the time, processes are waited for
+            has_room = self.enforce(models)
+            pause_s = max(PAUSE_S, (time.thread_time() - began) / MOST_TIME)
+            with self._changed:
+                self._looks_taken, self._has_room = looks, has_room
+                self._changed.notify_all()
 
-    def enforce(self, models: Iterable[Idling]) -> None:
-        """End the processes of idle models, those first that nobody has called for longest, until memory suffices."""
-        memory = [(model, model.memory_bytes()) for model in models]
-        excess = sum(taken for _, taken in memory) - self._limit
-        idle = [(model.idle_s(), taken, model) for model, taken in memory if taken] if excess > 0 else []
-        for idle_s, taken, model in sorted(idle, key=lambda each: -each[0]):
-            if excess <= 0:
-                break
-            if not LEAST_IDLE_S <= idle_s < math.inf:
-                continue
+    def look(self) -> None:
+        """Have :meth:`watch` look at once, as a process has loaded its model, or has ended. Thread-safe."""
+        with self._changed:
+            self._looks_wanted += 1
+            self._changed.notify_all()
+
+    def wait_for_room(self, is_cancelled: Callable[[], bool]) -> None:
+        """Wait until there is memory for a process that starts, or no process ends that would make more.
+
+        Thread-safe. Does not wait longer than a few seconds for processes that end.
+        """
+        give_up_at = time.monotonic() + PATIENCE_S
+        self.look()
+        with self._changed:
+            number = self._looks_wanted
+            while not (self._is_ended or (self._looks_taken >= number and self._has_room) or is_cancelled()):
+                if time.monotonic() > give_up_at:
+                    return
+                self._changed.wait(POLL_S)
+
+    def end(self) -> None:
+        """Have :meth:`watch` return. Thread-safe."""
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
+
+    def enforce(self, models: Iterable[Idling]) -> bool:
+        """End the processes of idle models, those first that nobody has called for longest, until memory suffices.
+
+        Returns:
+            Whether there is room for all processes that start, or nothing ends that would make more.
+        """
+        memory, leaving_bytes = dict[Idling, int](), 0
+        for model in models:
+            taken, leaving = model.memory_bytes()
+            leaving_bytes += leaving
+            if taken > leaving:
+                memory[model] = taken - leaving
+        self._called = {model: self._called.get(model, -math.inf) for model in memory}
+        excess = sum(memory.values()) - self._limit
+        has_room = not leaving_bytes or excess + leaving_bytes <= 0
+        for model, idle_s in self._idle() if excess > 0 else ():
             try:
                 model.end_idle()
             except PyTritonInvalidOperationError as error:
                 LOGGER.debug("%s", error)
                 continue
-            excess -= taken
+            excess -= memory[model]
+            has_room = False
             LOGGER.info(
                 "model %s: its workers end, %.0f s after the last request, as all take more than the budget, %.0f MiB",
                 model.name,
                 idle_s,
                 self._limit / MIB,
             )
+            if excess <= 0:
+                break
         if excess > 0 and not self._is_exceeded:
             LOGGER.warning(
                 "worker processes take %.0f MiB more than their budget, %.0f MiB, and none of them can end now",
@@ -101,3 +155,24 @@ class MemoryBudget:
                 self._limit / MIB,
             )
         self._is_exceeded = excess > 0
+        return has_room
+
+    def _idle(self) -> Iterator[tuple[Idling, float]]:
+        """The models whose processes may end, with the seconds since their last requests, the longest first.
+
+        Asks a model only if none can have been called before it, as its processes may be slow to answer.
+        """
+        waiting = [(called, number, model) for number, (model, called) in enumerate(self._called.items())]
+        heapq.heapify(waiting)
+        asked: dict[Idling, float] = {}
+        while waiting:
+            _, number, model = heapq.heappop(waiting)
+            if model in asked:
+                yield model, asked[model]
+                continue
+            idle_s = model.idle_s()
+            if idle_s < math.inf:
+                self._called[model] = time.monotonic() - idle_s
+            if LEAST_IDLE_S <= idle_s < math.inf:
+                asked[model] = idle_s
+                heapq.heappush(waiting, (self._called[model], number, model))

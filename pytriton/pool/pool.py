@@ -102,7 +102,8 @@ class WorkerStatus:
         host: Its machine, as it calls itself.
         package: Version of pytriton there.
         model: Name of its model.
-        private_bytes: Memory that its process alone has (USS); None for threads and remote workers.
+        private_bytes: Memory that its process alone has (USS); of a remote worker, as it has told in the last seconds.
+            None for threads.
         pss_bytes: The same, and its part of memory that several processes share: the sum is what all take together.
     """
 
@@ -243,7 +244,7 @@ class WorkerPool(ABC):
         """End the workers that may end while the model is idle, each until a batch comes for it; does not wait.
 
         Raises:
-            PyTritonInvalidOperationError: They may have open sequences.
+            PyTritonInvalidOperationError: They may have open sequences, or their callables are being replaced.
         """
 
     @abstractmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.logs import get_logger
+from pytriton.pool.memory_budget import MemoryBudget
 from pytriton.pool.pool import WorkerStatus
 from pytriton.pool.process import ChildProcess
 from pytriton.restarts import RestartPolicy
@@ -37,6 +38,7 @@ class ProcessSupervisor(ABC):
         restarts: When a process that has ended by itself is started again.
         start_timeout_s: Longest time until the process is ready.
         stop_timeout_s: Longest time for a process to end before it is killed.
+        budget: Of the memory of all models' processes.
 
     Attributes:
         is_async: Whether the callable is a coroutine function; valid once a process is ready.
@@ -51,10 +53,11 @@ class ProcessSupervisor(ABC):
         *,
         start_timeout_s: float,
         stop_timeout_s: float,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.is_async = False
         self._name, self._title, self._kind = name, title, kind
-        self._restarts = restarts
+        self._restarts, self._budget = restarts, budget
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
         self._changed = threading.Condition()  # guards what follows
         self._process: ChildProcess | None = None
@@ -122,7 +125,7 @@ class ProcessSupervisor(ABC):
             elif self._stopped.is_set():
                 state = "stopped"
             elif process is not None and self._ready_since is not None:
-                state = "ready"
+                state = "ready" if self._is_wanted or not self._is_leaving else "leaving"
             elif self.is_at_zero():
                 state = "at zero"
             else:
@@ -276,6 +279,16 @@ class ProcessSupervisor(ABC):
             self._restarts.record_ready(self._ready_since)
             self.is_async = is_async
             self._changed.notify_all()
+        self._look_at_memory()
+
+    def _wait_for_room(self) -> None:
+        """Wait, before a process starts, for those that end to make room for it."""
+        if self._budget is not None:
+            self._budget.wait_for_room(self._stopped.is_set)
+
+    def _look_at_memory(self) -> None:
+        if self._budget is not None:
+            self._budget.look()
 
     def _note_exit(self, how: str) -> None:
         with self._changed:
@@ -289,6 +302,7 @@ class ProcessSupervisor(ABC):
             self._process, self._ready_since, self._changed_at = None, None, time.time()
             self._ends_once_ready, self._is_restart = False, self._is_wanted
             self._changed.notify_all()
+        self._look_at_memory()
         return is_leaving
 
     def _abandon(self, error: BaseException) -> str:

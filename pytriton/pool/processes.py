@@ -209,8 +209,9 @@ class ProcessWorkerPool(ScalablePool):
         self._all_workers = ScaledWorkers(model.config.model_name, processes.start_timeout_s)
         self._idle_workers = IdleWorkers(self._all_workers, model.config)
         self.workers: list[LocalWorkerSupervisor] = self._all_workers.serving
+        self._options: dict[str, Any] = {**processes.limits(), "budget": model.context.memory_budget}  # of supervisors
         self._templates = Templates(
-            lambda spec: Template(self._title(), spec, processes.restarts(), **processes.limits()),
+            lambda spec: Template(self._title(), spec, processes.restarts(), **self._options),
             processes.start_timeout_s,
         )
 
@@ -227,7 +228,7 @@ class ProcessWorkerPool(ScalablePool):
                 on_unrecoverable,
                 self._end_templates,
                 self._templates.newest,
-                **processes.limits(),
+                **self._options,
             )
 
         if processes.share:
@@ -268,7 +269,7 @@ class ProcessWorkerPool(ScalablePool):
 
     @override
     def end_idle(self) -> None:
-        self._idle_workers.end_all(self._minimum())
+        self._idle_workers.end_all(self._minimum(), waits=False)
 
     def _minimum(self) -> int:
         """How many workers stay while the model is idle, if others are to end."""

@@ -145,11 +145,14 @@ class IdleWorkers:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def end_all(self, minimum: int = 0) -> None:
+    def end_all(self, minimum: int = 0, waits: bool = True) -> None:
         """End all workers but ``minimum``.
 
+        Args:
+            waits: While the callables are replaced.
+
         Raises:
-            PyTritonInvalidOperationError: They may have open sequences.
+            PyTritonInvalidOperationError: They may have open sequences, or it would have to wait.
         """
         idle_s = self._workers.idle_s()
         if idle_s < self._sequence_s:
@@ -157,8 +160,12 @@ class IdleWorkers:
                 f"model {self._model_name!r} may have open sequences, because its last request came {idle_s:.1f} s "
                 f"ago; end its workers {self._sequence_s:g} s after the last request, or later"
             )
-        with self.replacing:
+        if not self.replacing.acquire(blocking=waits):
+            raise PyTritonInvalidOperationError(f"the callables of model {self._model_name!r} are being replaced")
+        try:
             self._workers.end_idle(minimum)
+        finally:
+            self.replacing.release()
 
     def watch(self, thread: str, idle_s: float, minimum: int) -> None:
         """End all but ``minimum`` workers each time that the model has been idle for so long, until :meth:`stop`.

@@ -90,18 +90,19 @@ class Template(ProcessSupervisor):
     Args:
         spec: Of a worker; what differs between workers is ignored.
         restarts: When a template that has died is started again.
+        options: Further ones of :class:`ProcessSupervisor`.
     """
 
     def __init__(
-        self, name: str, spec: ProcessSpec, restarts: RestartPolicy, *, start_timeout_s: float, stop_timeout_s: float
+        self, name: str, spec: ProcessSpec, restarts: RestartPolicy, *, stop_timeout_s: float, **options: Any
     ) -> None:
         super().__init__(
             f"{name}-template",
             f"template of {name}",
             "template",
             restarts,
-            start_timeout_s=start_timeout_s,
             stop_timeout_s=stop_timeout_s + WORKERS_END_S,
+            **options,
         )
         self._spec = spec
         self._failed_starts = 0
@@ -207,6 +208,7 @@ class Template(ProcessSupervisor):
 
     @override
     def _start(self) -> ChildProcess:
+        self._wait_for_room()
         spec = pickled(replace(self._spec, log_levels=log_levels()))
         launch = Program(PROGRAM, self._spec.resources.environment())
         return ChildProcess(self._name, launch, spec, (self._ends[0].fileno(),), self._changed)

@@ -30,11 +30,11 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
 
     Args:
         template: Forks the processes; None: each calls the factory itself.
-        limits: The last arguments of :class:`ProcessSupervisor`.
+        options: The last arguments of :class:`ProcessSupervisor`.
     """
 
-    def __init__(self, spec: SpecT, restarts: RestartPolicy, template: Template | None, **limits: float) -> None:
-        super().__init__(spec.name, f"worker {spec.name}", "process", restarts, **limits)
+    def __init__(self, spec: SpecT, restarts: RestartPolicy, template: Template | None, **options: Any) -> None:
+        super().__init__(spec.name, f"worker {spec.name}", "process", restarts, **options)
         self._spec = spec
         self._template = self._forked_from = template  # of the next process, and of the last one
         self._died_from: Template | None = None  # of the last process that has died
@@ -104,6 +104,7 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
 
     def _launch(self, spec: SpecT, descriptors: Sequence[int] = ()) -> ChildProcess:
         """Start a process, which inherits descriptors. Raises as :meth:`_start`."""
+        self._wait_for_room()
         template = self._forked_from = self._template
         spec = replace(spec, log_levels=log_levels())
         launch: Launch = Program(PROGRAM, spec.resources.environment())

@@ -22,6 +22,7 @@ drain               program         accept nothing more, answer what has arrived
 end pages           program         end the streams of the pages that are open, which have no end of their own
 leave               worker          it wants to drain: no further batch, please
 bye                 both            the end of a connection is nobody's death
+memory              worker          of its process, in bytes: private (USS), and proportional (PSS); of remote ones
 taken               worker          the callable is about to get this batch; of a process: it serves the connection
 probe               program         nothing; tells the sender whether the peer is there
 fork                program         to a template: fork a worker with the descriptors that follow
@@ -43,9 +44,9 @@ log                 worker          the fields of a record of :mod:`logging`
 The end of the pipe ends a worker process when its callable has returned.
 """
 
-HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED, RECORD, RECORDED = (
+HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED, RECORD, RECORDED, MEMORY = (
     *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
-    *(b"observe", b"report", b"derived", b"record", b"recorded"),
+    *(b"observe", b"report", b"derived", b"record", b"recorded", b"memory"),
 )
 FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MAX_REQUESTS, LOG, END_PAGES, FORK = (
     *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),

@@ -92,10 +92,12 @@ class TritonContext:
     Attributes:
         connector: Returns what connects callables to the server (``pytriton.composition.connector``); None if its
             address is not known.
+        memory_budget: The :class:`pytriton.pool.memory_budget.MemoryBudget` of worker processes, if there is one.
     """
 
     model_configs: ModelConfigDict = field(default_factory=ModelConfigDict)
     connector: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    memory_budget: Any = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[type[TritonContext], tuple[()]]:
         """Copies are empty: a callable that was bound may go to a process, where it is bound anew."""

@@ -124,7 +124,8 @@ def serve_model(triton, name, chosen):
         from pytriton.workers import Processes
 
         endless = {"max_requests": MAX_REQUESTS} if chosen.restart else {}
-        infer_func = Processes(infer_func, count=chosen.workers, **endless)
+        sharing = {"share": True} if chosen.share else {}
+        infer_func = Processes(infer_func, count=chosen.workers, **endless, **sharing)
     elif chosen.remote:
         from pytriton.workers import RemoteWorkers
 
@@ -189,6 +190,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--restart", action="store_true", help="a server that died; SIGUSR1 rebinds the models")
     parser.add_argument("--workers", type=int, default=0, help="processes for each model; 0 is a thread")
+    parser.add_argument("--share", action="store_true", help="memory of worker processes, by a template of each model")
     parser.add_argument("--remote", type=int, default=0, help="remote workers on this machine, over TCP")
     parser.add_argument("--loops", type=int, default=0, help="of Python for each request, which is not batched then")
     parser.add_argument("--values", action="store_true", help="the encoder gets lists of values, and no arrays")

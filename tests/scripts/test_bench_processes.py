@@ -29,6 +29,7 @@ def child():
         (["/opt/bin/tritonserver", "--http-port=1"], "tritonserver"),
         (["/usr/bin/python3.11", "-I", "-S", "/x/guard.py", "y"], "guard.py"),
         (["python", "-c", "import x", "y"], "python -c"),
+        (["python", "-c", "import x", "m-template"], "template"),
         (["python", "-m", "http.server"], "http.server"),
         (["python3"], "python3"),
         ([""], ""),

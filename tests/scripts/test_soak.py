@@ -76,6 +76,7 @@ def test_no_failure_is_excused_without_an_attack_or_beside_one(what):
         ("pause client", {"refused", "closed", "lost", "slow"}),
         ("stop host", {"refused", "closed"}),
         ("unbind models", {"refused"}),
+        ("kill template", set()),
     ],
 )
 def test_an_attack_excuses_what_it_may_bring_about(attack, excuses):

@@ -21,6 +21,18 @@ def make_double():
     return double
 
 
+def make_growing():
+    """Keeps as many bytes as it is told."""
+    kept = []
+
+    @batch
+    def growing(x):
+        kept.append(np.ones(int(x[0, 0]), np.uint8))
+        return {"y": x}
+
+    return growing
+
+
 def make_process():
     """Answers with the worker's process id."""
 

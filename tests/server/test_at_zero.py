@@ -174,6 +174,27 @@ def test_a_worker_that_starts_answers_what_waits_for_it_and_is_at_zero_then(tmp_
     assert answer(traffic, model) != first
 
 
+def test_a_worker_is_leaving_until_it_has_answered_its_batch(tmp_path, bind, traffic, triton):
+    def factory():
+        @batch
+        def infer(x):
+            (tmp_path / "entered").touch()
+            wait_for((tmp_path / "open").exists, "the file")
+            return [np.full_like(x, os.getpid(), np.float64)]
+
+        return infer
+
+    model = bind(Processes(factory, count=1), None, PID)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(answer, traffic, model)
+        wait_for((tmp_path / "entered").exists, "the batch")
+        triton.scale(model, 0)
+        assert states(triton, model) == ["leaving"]
+        (tmp_path / "open").touch()
+        assert waiting.result()
+    wait_at_zero(triton, model)
+
+
 def test_coroutines_are_at_zero_and_come_back(bind, traffic, triton):
     def factory():
         @batch

@@ -52,9 +52,18 @@ def test_a_soak_with_an_attack_finds_no_problems(tmp_path, attack):
     options = ["--minutes", "0.01", "--workers", "1", "--seed", "139", "--back", "30"]
     # Streams that clients stop may end Triton 2.51, which is no fault of the attack.
     options += ["--callers", "blocking", "streams", "--attacks", attack.partition(" ")[0]]
+    options += ["--share"] if attack == "stop host" else []
     found = soak(tmp_path, *options)
     assert [each["what"] for each in found["attacks"]] == [attack]
     assert found["calls"]["right"] > 0
+
+
+@pytest.mark.parametrize("arguments", [["shared", "--mib=64"], ["budget", "--models=2", "--rate=50"]])
+def test_the_memory_of_models_is_measured_without_problems(arguments):
+    command = [sys.executable, str(BENCH.with_name("model_memory.py")), *arguments, "--minutes=0.02"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert int(ran.stdout.split("right answers")[1].split()[0]) > 0
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="there is no C++ compiler for the backend of the limit")

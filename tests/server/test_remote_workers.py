@@ -22,6 +22,7 @@ from pytriton.client import DecoupledModelClient, ModelClient
 from pytriton.client.exceptions import PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError, PyTritonWorkerError
 from pytriton.model_config import ModelConfig, OldestStrategy, SequenceBatcher, Tensor
+from pytriton.pool.resources import memory_of
 from pytriton.triton import Triton
 from pytriton.workers import RayWorkers, RemoteWorkers
 from tests.server.conftest import local_config
@@ -36,6 +37,7 @@ from pytriton.cluster.messages import PROTOCOL  # noqa: E402
 
 HERE = Path(__file__).parent
 X = np.ones((1, 4), np.float32)
+GROWTH_BYTES = 64 << 20
 
 
 def tensors(shape, dtype):
@@ -219,6 +221,22 @@ def test_a_batch_that_no_callable_got_goes_to_another_worker_and_one_that_was_go
         (tmp_path / "open").touch()
         for other in others:
             np.testing.assert_array_equal(other.result(), X * 2)
+
+
+def test_a_worker_tells_its_memory_again_and_again(triton, workers, address):
+    process = workers("growing=make_growing")
+
+    def told():
+        (status,) = triton.worker_status("growing")
+        return status.private_bytes or 0, status.pss_bytes or 0
+
+    with bound(triton, "growing", RemoteWorkers(address)):
+        wait_for(lambda: told()[0], "it to tell its memory")
+        private, proportional = told()
+        assert 0 < private <= proportional
+        assert abs(private - memory_of(process.pid)[0]) < GROWTH_BYTES / 2
+        infer(triton, "growing", np.full((1, 1), GROWTH_BYTES, np.float32))
+        wait_for(lambda: told()[0] > private + GROWTH_BYTES / 2, "it to tell of what it has loaded since")
 
 
 def test_a_batch_of_an_idempotent_model_is_repeated(triton, workers, address, tmp_path):

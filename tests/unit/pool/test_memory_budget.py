@@ -2,27 +2,46 @@
 
 import logging
 import math
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pytriton import RemoteTriton
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.model import Model as BoundModel
+from pytriton.model_config import ModelConfig, Tensor
+from pytriton.model_spec import describe
+from pytriton.pool import memory_budget
 from pytriton.pool.memory_budget import MemoryBudget
+from pytriton.pool.pool import ServedModel, WorkerStatus
+from pytriton.worker.context import TritonContext
+from pytriton.worker.inference import Options
+from pytriton.worker.observation import Observation
+from tests.server.processes import wait_for
 
 
-@dataclass
+@dataclass(eq=False)
 class Model:
     name: str
     memory: int
     idle: float
     has_sequences: bool = False
     ended: bool = False
+    asked: int = 0
+    has_gone: bool = True  # once it has ended
 
     def memory_bytes(self):
-        return 0 if self.ended else self.memory
+        taken = 0 if self.ended and self.has_gone else self.memory
+        return taken, taken if self.ended else 0
 
     def idle_s(self):
+        self.asked += 1
         return math.inf if self.ended else self.idle
 
     def end_idle(self):
@@ -67,6 +86,76 @@ def test_an_excess_is_told_once_until_it_has_gone(caplog):
             model.memory = memory
             budget.enforce([model])
     assert caplog.text.count("none of them can end now") == 2
+
+
+def test_only_models_are_asked_that_may_have_been_idle_for_longest():
+    models = [Model(name, 100, idle) for name, idle in {"a": 9.0, "b": 7.0, "c": 5.0, "d": 3.0}.items()]
+    budget = MemoryBudget(300)
+    budget.enforce(models)
+    budget.enforce([*models, Model("new", 100, 0.0)])
+    assert {model.name: (model.ended, model.asked) for model in models} == {
+        "a": (True, 1),
+        "b": (True, 2),
+        "c": (False, 1),
+        "d": (False, 1),
+    }
+
+
+@contextmanager
+def watching(limit, *models):
+    budget = MemoryBudget(limit)
+    thread = threading.Thread(target=budget.watch, args=(models,))
+    thread.start()
+    try:
+        yield budget
+    finally:
+        budget.end()
+        thread.join()
+
+
+def test_a_process_starts_when_those_that_make_room_for_it_have_ended(monkeypatch):
+    monkeypatch.setattr(memory_budget, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", 3600.0)
+    idle, starting = Model("idle", 100, 5.0, has_gone=False), Model("starting", 100, 0.0)
+    with watching(150, idle, starting) as budget, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(budget.wait_for_room, lambda: False)
+        wait_for(lambda: idle.ended, "it to be asked to end")
+        budget.look()  # as something else happens
+        cancelled = threads.submit(budget.wait_for_room, lambda: True)
+        cancelled.result()
+        assert not waiting.done()
+        idle.has_gone = True
+        budget.look()
+        waiting.result()
+
+
+def test_a_process_starts_although_nothing_makes_room_or_takes_long_to_do_so(monkeypatch):
+    with watching(50, Model("busy", 100, 0.0)) as budget:
+        budget.wait_for_room(lambda: False)
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", 0.2)
+    with watching(50, Model("idle", 100, 5.0, has_gone=False)) as budget:
+        budget.wait_for_room(lambda: False)
+
+
+def test_a_process_that_starts_counts_as_much_as_before_and_one_elsewhere_nothing():
+    tensors = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy"]
+    told = []
+    workers = SimpleNamespace(pool=lambda served: SimpleNamespace(workers=[], statuses=lambda: told))
+    config = describe("m", 1, *tensors, ModelConfig(), 1)
+    model = BoundModel(workers, ServedModel(config, TritonContext(), Options(), Observation()))
+
+    def counted(state, pid=None, kind="process"):
+        told[:] = [WorkerStatus("m-0", kind, state, pid, pss_bytes=1 if kind == "remote" else None)]
+        return model.memory_bytes()
+
+    assert counted("starting") == (0, 0)
+    ready, _ = counted("ready", os.getpid())
+    assert ready > 0
+    taken, leaving = counted("leaving", os.getpid())
+    assert taken == leaving > 0
+    assert counted("at zero") == (0, 0)
+    assert counted("starting") == (ready, 0)
+    assert counted("ready", os.getpid(), "remote") == (0, 0)
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.5, "8 GiB"])
