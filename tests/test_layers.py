@@ -387,6 +387,7 @@ LAZY_IMPORTS = {
         "pytriton.cluster.pool": OPTIONAL,
         "pytriton.cluster.ray": OPTIONAL,
     },
+    "pytriton.cli.reloader": {"watchfiles": "few commands reload"},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",

@@ -15,10 +15,9 @@ import typer
 
 from pytriton.base import TritonBase
 from pytriton.cli import options
-from pytriton.cli.errors import TargetError
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target
-from pytriton.cli.terminal import exit_on_error
 from pytriton.cli.tuning import tuned_rows
 from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
