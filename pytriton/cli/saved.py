@@ -24,7 +24,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig
 from pytriton.saved.formats import FORMATS
 from pytriton.saved.layouts import locate
-from pytriton.saved.model import load, name_of
+from pytriton.saved.model import load, locate_trusted, name_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.threads import default_threads
 from pytriton.triton import Triton
@@ -115,7 +115,11 @@ class SavedTarget:
             TargetError: A file cannot be served.
         """
         with errors_of_target():
+            for path in self.files.values():
+                locate_trusted(path, self.arguments.trust)
             triton = Triton(security_config=TritonSecurityConfig(access_token=access_token), rest=True)
+            if not self.arguments.tune:  # which measures
+                triton.launch()
             for name, path in self.files.items():
                 arguments, rows = self.arguments.of_load(), self.arguments.most_rows(path)
                 if self.arguments.tune:

@@ -21,7 +21,7 @@ from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
 from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions
 from pytriton.saved.formats import Format
-from pytriton.saved.layouts import locate
+from pytriton.saved.layouts import Located, locate
 from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import in_json, warmed, zero_of
@@ -68,13 +68,7 @@ def load(
         ImportError: The library of its format is not installed; the message says how to install it.
         OSError: The file cannot be read.
     """
-    found, file_format, name = locate(path)
-    if file_format.runs_code and not trust:
-        raise PyTritonValidationError(
-            f"{found} has the format {file_format.title}, which can run any code when it is loaded. If you know where "
-            "it comes from, allow that with trust=True (--trust); else have the model saved in a format that runs "
-            "none: skops, ONNX, or the library's own"
-        )
+    found, file_format, name = locate_trusted(path, trust)
     given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
     options = LoadOptions(method, trust, given, batch, threads or default_threads())
     contents = _read(found, file_format, options)
@@ -89,6 +83,18 @@ def load(
     model = SavedModel(name or name_of(found), contents)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
+
+
+def locate_trusted(path: str | os.PathLike[str], trust: bool) -> Located:
+    """As :func:`locate`, which also raises PyTritonValidationError for a format that must be trusted, and is not."""
+    found = locate(path)
+    if found.format.runs_code and not trust:
+        raise PyTritonValidationError(
+            f"{found.path} has the format {found.format.title}, which can run any code when it is loaded. If you know "
+            "where it comes from, allow that with trust=True (--trust); else have the model saved in a format that "
+            "runs none: skops, ONNX, or the library's own"
+        )
+    return found
 
 
 def name_of(path: Path) -> str:
