@@ -291,12 +291,19 @@ def test_the_command_takes_options_of_a_file_and_workers(serve, tmp_path):
     assert command.end() == 0
 
 
-def test_what_cannot_be_served_is_told_in_one_line(tmp_path):
+def test_what_cannot_be_served_is_told_in_one_line(serve, tmp_path):
     joblib = FORMATS["joblib"](tmp_path)
     done = run("serve", str(joblib.path))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"pytriton: {joblib.path} has the format pickle, which can run any code")
+    path = of_onnx(tmp_path).path  # the server is launched already when onnxruntime reads it
+    path.write_bytes(path.read_bytes().replace(b"MatMul", b"MatNul"))
+    command, *_ = serve(str(path))
+    assert command.wait() == 2
+    assert command.output.startswith(f"pytriton: {path} cannot be read as ONNX (")
+    assert command.output.count("\n") == 1
+    command.assert_nothing_left([])
 
 
 def test_the_program_that_inspect_writes_serves_the_file(tmp_path):
