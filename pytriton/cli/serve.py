@@ -84,6 +84,7 @@ def serve(
     batch: options.Batch = None,
     max_batch_size: options.MaxBatchSize = None,
     labels: options.Labels = None,
+    module: options.Module = None,
     tune: options.Tune = False,
 ) -> None:
     """Serve the models of a module, or saved models, until Ctrl+C or SIGTERM.
@@ -91,8 +92,8 @@ def serve(
     OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, a Triton, or a
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
-    FILE is a model that ONNX, PyTorch, Hugging Face, skops, joblib, pickle, XGBoost, LightGBM or MLflow has saved;
-    **pytriton inspect FILE** shows what would be served. Such models are served as JSON too.
+    FILE is a model that ONNX, PyTorch, Hugging Face, skops, joblib, pickle, XGBoost, LightGBM, CatBoost or MLflow has
+    saved; **pytriton inspect FILE** shows what would be served. Such models are served as JSON too.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
     given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the app
@@ -109,7 +110,7 @@ def serve(
         "log_file": log_file,
     }
     with exit_on_error():
-        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels, tune)
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels, tune, module)
         target = target_of(targets, arguments)
         served = ServeOptions.parse(target, app_dir, fields, option or [], access_token, log_level, rest_port, workers)
     with exit_on_error((TargetError, ProgramError, PyTritonServerError)):
