@@ -65,10 +65,11 @@ test-cluster: $(VENV)/.with-test
 	$(INSTALL) --editable '.[ray]'
 	$(BIN)/python -m pytest tests/cluster tests/server/test_remote_networks.py
 
-# Saved networks of PyTorch and Hugging Face. pip chooses the wheel of torch: one for the CPU is smaller.
+# Saved models whose libraries are large: of PyTorch, Hugging Face and CatBoost. One wheel of torch for the CPU is smaller.
 test-torch: $(VENV)/.with-test
-	$(INSTALL) --editable '.[hf,torch]'
+	$(INSTALL) --editable '.[catboost,hf,torch]'
 	$(BIN)/python -m pytest tests/torch
+	$(BIN)/python -m pytest tests/unit/saved tests/server/test_saved_models.py -k catboost
 
 # clang-tidy reads each folder of the native code as one source: what they include is read once, and a fault that takes
 # several sources is found.

@@ -304,8 +304,7 @@ class TritonBase(ABC):
             self._lifecycle.started = True
             if self._server is None:
                 try:
-                    if self._rest is not None:  # it starts while the server does
-                        self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
+                    self._launch_app()
                     self._server = self._start_server()
                     if self._memory is not None:
                         keep_running(partial(self._memory.watch, self._models), "pytriton-memory")
@@ -493,6 +492,11 @@ class TritonBase(ABC):
             PyTritonInvalidOperationError: It has none, as it is in this process.
         """
         raise PyTritonInvalidOperationError("a server in this process has no endpoints")
+
+    def _launch_app(self) -> None:
+        """Launch the app, if there shall be one, and is none yet; it starts while the server does."""
+        if self._rest is not None and self._app.launched is None:
+            self._app.launch(self._rest, self.endpoints(), self.console().answer, self._edge_files())
 
     # What differs between servers:
 

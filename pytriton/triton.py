@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,6 +174,7 @@ class Triton(TritonBase):
         self._config, self._security, self._restrictions = config, security, restrictions
         self._installation = installation
         self._server: LaunchedServer | None = None
+        self._starting: LaunchedServer | None = None  # by launch(), until connect() has waited for it
         self._user_repository = UserRepository(installation, config.model_repository)
         self._policy = policy
         self._restarts = RestartPolicy(policy.most_restarts_per_minute)
@@ -193,6 +195,28 @@ class Triton(TritonBase):
             LOGGER.info(
                 "(Press CTRL+C or use the command `kill -SIGINT %d` to send a SIGINT signal and quit)", os.getpid()
             )
+
+    def launch(self) -> None:
+        """Launch the server and the app and return at once, so that they start while models are loaded and bound.
+
+        :meth:`connect`, :meth:`run` and :meth:`serve` wait for the server, which is not ready before they have loaded
+        the models. Nothing happens here if the server's own endpoint serves HTTP, as that is ready without models, or
+        if the lifecycle policy has the server load the models while it starts.
+
+        Raises:
+            PyTritonServerError: The server or the app cannot be started here.
+        """
+        if self._edge is None or self._policy.local_model_store:
+            return
+        with self._changing("launch the server"):
+            if self._server is None and self._starting is None:
+                self._lifecycle.started = True
+                try:
+                    self._launch_app()
+                    self._starting = self._launch_server(waits_for_models=True)
+                except BaseException:
+                    self._app.close()
+                    raise
 
     def get_access_token(self) -> str | None:
         """The token that protected endpoints ask for.
@@ -241,6 +265,11 @@ class Triton(TritonBase):
         return ServerCapabilities.of(self._config, self._installation)
 
     def _start_server(self) -> LaunchedServer:
+        server, self._starting = self._starting or self._launch_server(bool(self._models.names())), None
+        server.wait_started(self._lifecycle.is_wanted)
+        return server
+
+    def _launch_server(self, waits_for_models: bool) -> LaunchedServer:
         # One that is launched again has its models before it answers: without them it would say that they do not exist.
         # If that has failed, it gets them one by one, since it ends if it cannot load one while it starts.
         models = self._models.names(loaded=True) if not self._launch_failed else []
@@ -248,7 +277,7 @@ class Triton(TritonBase):
             models = self._models.names()
             self._models.start()
         if self._edge is not None:
-            self._edge.waits_for_models = bool(self._models.names()) and self._config.strict_readiness is not False
+            self._edge.waits_for_models = waits_for_models and self._config.strict_readiness is not False
             if self._app.launched is not None and self._edge.application is not None:
                 self._edge.listener = self._app.launched.port[0].fileno()
         return LaunchedServer(
@@ -261,9 +290,14 @@ class Triton(TritonBase):
             self._user_repository,
             self._edge,
             models,
-            self._lifecycle.is_wanted,
             self._policy.watchdog_timeout_s,
         )
+
+    def _end_all(self) -> None:
+        with ExitStack() as parts:
+            parts.callback(super()._end_all)
+            if self._starting is not None:
+                parts.callback(self._starting.kill)
 
     def is_connected(self) -> bool:
         """Whether there is a server, which answers, and every bound model was loaded; false during a restart."""

@@ -55,7 +55,7 @@ LAYERS = {
         "wire.frames",
     ],
     "files": ["exceptions"],
-    "compat": ["client", "exceptions", "files.zips", "forks", "model_config", "server.statistics"],
+    "compat": ["client", "exceptions", "files.formats", "files.zips", "forks", "model_config", "server.statistics"],
     "worker": ["constants", "exceptions", "forks", "logs", "model_config", "proxy", "recording", "threads", "wire"],
     "decorators": [
         "constants",
@@ -307,7 +307,7 @@ LAYERS = {
         "signature",
         "threads",
     ],
-    "image": ["exceptions", "files.onnx", "saved.formats", "saved.layouts"],
+    "image": ["exceptions", "files.onnx", "saved.layouts"],
     "cli": [
         "base",
         "client",
@@ -387,6 +387,7 @@ LAZY_IMPORTS = {
         "pytriton.cluster.pool": OPTIONAL,
         "pytriton.cluster.ray": OPTIONAL,
     },
+    "pytriton.cli.reloader": {"watchfiles": "few commands reload"},
     "pytriton.cli.target": {"self.module": "the user's module"},
     "pytriton.client": {
         "f'{__name__}.{name}'": "a program needs one or two clients, and a server none",
@@ -426,6 +427,7 @@ LAZY_IMPORTS = {
     "pytriton.remote": {"pytriton.cluster.relay": OPTIONAL},
     "pytriton.saved.model": {"f'pytriton.saved.{file_format.module}'": "the library of one format comes with an extra"},
     "pytriton.saved.huggingface": {"sentence_transformers": OPTIONAL},
+    "pytriton.saved.torch": {"module": "the user's module", "safetensors.torch": OPTIONAL},
     "pytriton.saved.sklearn": {"pandas": OPTIONAL, "skops": OPTIONAL},
     "pytriton.python_proxy.abi": {"numpy.core.multiarray": "must be looked up by the name that pybind11 uses"},
     "pytriton.server.guard": {
@@ -543,8 +545,8 @@ APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvico
 # Of the extra "llm"; pydantic brings the others.
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
 # Of the extras with the names of formats.
-FORMATS = {"joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
-FORMATS |= {"PIL", "sentence_transformers", "torch", "huggingface_hub", "transformers"}
+FORMATS = {"catboost", "joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
+FORMATS |= {"PIL", "sentence_transformers", "torch", "huggingface_hub", "transformers", "safetensors"}
 BY_LAYER = {
     "cli": COMMAND_LINE,
     "cluster": {"zmq"},

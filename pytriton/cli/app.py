@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from importlib.metadata import version as distribution_version
 from typing import Annotated, Any
@@ -49,7 +50,9 @@ class CommandGroup(typer.core.TyperGroup):
         panel = next((panel for panel, names in PANELS.items() if cmd_name in names), None)
         if panel is None:
             return None
+        gc.disable()  # imports make many objects and hardly any garbage
         module = importlib.import_module(f"pytriton.cli.{MODULES.get(cmd_name, cmd_name)}")
+        gc.enable()
         program = typer.Typer(pretty_exceptions_enable=False, add_completion=False, rich_markup_mode="markdown")
         program.command(cmd_name, rich_help_panel=panel)(getattr(module, cmd_name.replace("-", "_")))
         return typer.main.get_command(program)

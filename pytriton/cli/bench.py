@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pytriton.cli import options
+from pytriton.cli.errors import exit_on_error
 from pytriton.cli.load import (
     LoadOptions,
     Measurement,
@@ -31,7 +32,7 @@ from pytriton.cli.load import (
     stream_sender,
     unary_sender,
 )
-from pytriton.cli.terminal import exit_on_error, wide_console
+from pytriton.cli.terminal import wide_console
 from pytriton.client import AsyncioDecoupledModelClient, AsyncioModelClient
 from pytriton.client.auth import Tls
 from pytriton.model_config.triton_model_config import TritonModelConfig

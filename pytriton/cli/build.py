@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from pytriton.cli import options
-from pytriton.cli.errors import TargetError
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.cli.saved import LoadArguments, SavedTarget, errors_of_target, is_file, target_of
-from pytriton.cli.terminal import exit_on_error
 from pytriton.image.folder import write_folder
 from pytriton.image.sources import Sources, of_files, of_program
 

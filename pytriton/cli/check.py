@@ -23,11 +23,10 @@ import typer
 
 from pytriton import constants
 from pytriton.cli import options
-from pytriton.cli.errors import TargetError
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.cli.examples import run_add_sub, run_add_sub_script
 from pytriton.cli.saved import is_file
 from pytriton.cli.target import Target
-from pytriton.cli.terminal import exit_on_error
 from pytriton.config import TritonConfig
 from pytriton.exceptions import PyTritonError
 from pytriton.server.backends import LIBRARY, PythonBackend, choose_proxy

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pytriton.cli import options
-from pytriton.cli.terminal import USAGE_STATUS, exit_on_error
+from pytriton.cli.errors import USAGE_STATUS, exit_on_error
 from pytriton.exceptions import PyTritonWorkerError
 
 __all__ = ["keys", "worker"]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pytriton.cli import options
-from pytriton.cli.terminal import ERRORS, exit_on_error
+from pytriton.cli.errors import ERRORS, exit_on_error
 from pytriton.client.auth import TritonUrl, create_auth_headers
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError
 from pytriton.rest import RestConfig, create_app

@@ -1,8 +1,17 @@
-"""What a command tells in one line, without a traceback."""
+"""What a command tells in one line, without a traceback, and the exit status that follows."""
 
 from __future__ import annotations
 
-__all__ = ["InputError", "ProgramError", "TargetError"]
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from pytriton.client.exceptions import PyTritonClientError
+from pytriton.exceptions import PyTritonError
+
+__all__ = ["ERRORS", "USAGE_STATUS", "InputError", "ProgramError", "TargetError", "exit_on_error"]
 
 
 class TargetError(Exception):
@@ -15,3 +24,18 @@ class ProgramError(Exception):
 
 class InputError(ValueError):
     """The options for inputs do not fit the model; the message says what to change."""
+
+
+USAGE_ERRORS = (TargetError, InputError, FileExistsError)
+ERRORS = (*USAGE_ERRORS, ProgramError, PyTritonClientError, PyTritonError, OSError)
+USAGE_STATUS, FAILURE_STATUS = 2, 1
+
+
+@contextmanager
+def exit_on_error(kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
+    """Show these errors without a traceback, and exit with 2 for a usage error and 1 for any other."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"pytriton: {error}", err=True)
+        sys.exit(USAGE_STATUS if isinstance(error, USAGE_ERRORS) else FAILURE_STATUS)

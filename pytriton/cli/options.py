@@ -21,6 +21,7 @@ __all__ = [
     "MaxBatchSize",
     "Method",
     "ModelVersion",
+    "Module",
     "RequestTimeout",
     "Roots",
     "Secured",
@@ -103,12 +104,20 @@ Labels = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+Module = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:OBJECT",
+        help="What makes the network of weights in safetensors: a function or class, called without arguments.",
+        rich_help_panel=FILES,
+    ),
+]
 MaxBatchSize = Annotated[
     int | None,
     typer.Option(
         min=1,
         help="Most rows in one call of a file's model.",
-        show_default="4096; 128 for networks",
+        show_default="4096 of tables; else 128",
         rich_help_panel=FILES,
     ),
 ]

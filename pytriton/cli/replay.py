@@ -23,9 +23,9 @@ from rich.text import Text
 
 from pytriton.cli import options
 from pytriton.cli.bench import Percentiles
-from pytriton.cli.errors import TargetError
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.cli.load import ERROR_LENGTH, count_error, stopped_by_signals
-from pytriton.cli.terminal import exit_on_error, wide_console
+from pytriton.cli.terminal import wide_console
 from pytriton.client.aio import open_async_transport
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call

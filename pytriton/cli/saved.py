@@ -15,17 +15,16 @@ import typer
 
 from pytriton.base import TritonBase
 from pytriton.cli import options
-from pytriton.cli.errors import TargetError
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.cli.saved_report import program_of, report_of
 from pytriton.cli.target import Target
-from pytriton.cli.terminal import exit_on_error
 from pytriton.cli.tuning import tuned_rows
 from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import FORMATS
 from pytriton.model_config import ModelConfig
-from pytriton.saved.formats import FORMATS
 from pytriton.saved.layouts import locate
-from pytriton.saved.model import load, name_of
+from pytriton.saved.model import load, locate_trusted, name_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.threads import default_threads
 from pytriton.triton import Triton
@@ -40,8 +39,6 @@ __all__ = [
     "target_of",
 ]
 
-ROWS_OF_TABLES, ROWS = 4096, 128  # most rows in one call; the inputs of networks may be large
-TABLES = {"lightgbm", "mlflow", "sklearn", "xgboost"}  # modules of formats whose models compute many rows fast
 PREFIX = "mlflow:"
 SUFFIXES = {suffix for each in FORMATS for suffix in each.suffixes} - {".txt", ".json"}
 
@@ -52,8 +49,9 @@ class LoadArguments:
 
     Args:
         inputs: Each as ``name:dtype`` or ``name:dtype:shape``.
-        max_batch_size: Most rows in one call; the default depends on the format.
+        max_batch_size: Most rows in one call; by default those that the model takes.
         labels: Names of classes, with commas between them.
+        module: What makes the network of weights, as ``package.module:factory``.
         tune: Whether to measure with how many rows in one call the model is fastest.
     """
 
@@ -64,6 +62,7 @@ class LoadArguments:
     max_batch_size: int | None = None
     labels: str | None = None
     tune: bool = False
+    module: str | None = None
 
     def of_load(self) -> dict[str, Any]:
         """The arguments of :func:`pytriton.saved.load`.
@@ -78,11 +77,8 @@ class LoadArguments:
                 raise TargetError(f"--input {text!r} is not NAME:DTYPE or NAME:DTYPE:SHAPE, such as age:int64")
             given[name] = rest
         labels = [each.strip() for each in self.labels.split(",")] if self.labels else ()
-        return {"method": self.method, "trust": self.trust, "inputs": given, "batch": self.batch, "labels": labels}
-
-    def most_rows(self, path: Path) -> int:
-        """Most rows in one call of the model in a file. Raises as :func:`pytriton.saved.layouts.locate`."""
-        return self.max_batch_size or (ROWS_OF_TABLES if locate(path).format.module in TABLES else ROWS)
+        told = {"inputs": given, "batch": self.batch, "labels": labels, "module": self.module}
+        return {"method": self.method, "trust": self.trust, **told}
 
     def flags(self) -> list[str]:
         """The options that give these arguments."""
@@ -90,8 +86,9 @@ class LoadArguments:
         method = ["--method", self.method] if self.method else []
         inputs = [part for text in self.inputs for part in ("--input", text)]
         labels = ["--labels", self.labels] if self.labels else []
+        module = ["--module", self.module] if self.module else []
         rows = ["--max-batch-size", str(self.max_batch_size)] if self.max_batch_size else []
-        return [*method, *["--trust"] * self.trust, *inputs, *batch, *labels, *rows]
+        return [*method, *["--trust"] * self.trust, *inputs, *batch, *labels, *module, *rows]
 
 
 @dataclass(frozen=True)
@@ -116,12 +113,17 @@ class SavedTarget:
             TargetError: A file cannot be served.
         """
         with errors_of_target():
+            for path in self.files.values():
+                locate_trusted(path, self.arguments.trust)
             triton = Triton(security_config=TritonSecurityConfig(access_token=access_token), rest=True)
+            if not self.arguments.tune:  # which measures
+                triton.launch()
             for name, path in self.files.items():
-                arguments, rows = self.arguments.of_load(), self.arguments.most_rows(path)
+                arguments, rows = self.arguments.of_load(), self.arguments.max_batch_size
                 if self.arguments.tune:
                     rows = tuned_rows(path, arguments, rows, max(1, default_threads() // (workers or 1)))
-                load_it, config = partial(load, path.resolve(), **arguments), ModelConfig(max_batch_size=rows)
+                load_it = partial(load, path.resolve(), **arguments, sizes_batches=rows is None)
+                config = ModelConfig() if rows is None else ModelConfig(max_batch_size=rows)
                 triton.bind(name, load_it() if workers is None else Processes(load_it, count=workers), config=config)
         return triton
 
@@ -141,7 +143,8 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
             raise TargetError("give one MODULE:OBJECT, or files of models")
         if arguments != LoadArguments():
             raise TargetError(
-                "--method, --trust, --input, --batch, --labels, --max-batch-size and --tune are for saved models"
+                "--method, --trust, --input, --batch, --labels, --module, --max-batch-size and --tune are for saved "
+                "models"
             )
         return Target.parse(texts[0])
     if len(files) < len(texts):
@@ -150,8 +153,8 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
     of_all = LoadArguments(trust=arguments.trust, max_batch_size=arguments.max_batch_size, tune=arguments.tune)
     if len(files) > 1 and arguments != of_all:
         raise TargetError(
-            "--method, --input, --batch and --labels are for one file; for several, write a program: pytriton inspect "
-            "FILE --write server.py"
+            "--method, --input, --batch, --labels and --module are for one file; for several, write a program: "
+            "pytriton inspect FILE --write server.py"
         )
     named = [split_name(each) for each in files]
     if len(dict(named)) < len(named):
@@ -193,11 +196,13 @@ def inspect(
     batch: options.Batch = None,
     max_batch_size: options.MaxBatchSize = None,
     labels: options.Labels = None,
+    module: options.Module = None,
     write: Annotated[Path | None, typer.Option(help="Write a program that serves it, e.g. server.py.")] = None,
 ) -> None:
     """Show what a saved model has, and what **pytriton serve FILE** would bind."""
     with exit_on_error((TargetError, FileExistsError)):
-        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels, module=module)
+        sys.path.insert(0, str(Path.cwd()))  # for the module
         name, path = split_name(file)
         if write is not None and write.exists():
             raise FileExistsError(f"{write} exists; name a file that does not exist yet")
@@ -207,7 +212,7 @@ def inspect(
                 typer.echo(line)
         if write is not None:
             command = shlex.join(["pytriton", "serve", file, *arguments.flags()])
-            source = program_of(name, path, write, arguments.of_load(), command, arguments.most_rows(path))
+            source = program_of(name, path, write, arguments.of_load(), command, max_batch_size or model.most_rows)
             with write.open("x", encoding="utf-8") as program:
                 program.write(source)
             typer.echo(f"{write} serves it: {shlex.join([Path(sys.executable).name, str(write)])}")

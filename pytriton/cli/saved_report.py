@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pytriton.files.formats import Format
 from pytriton.model_config.dtypes import triton_name
-from pytriton.saved.formats import Format
 from pytriton.saved.model import SavedModel
 from pytriton.signature.schema import Schema, tensor_of
 

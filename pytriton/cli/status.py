@@ -20,7 +20,8 @@ from rich.text import Text
 
 from pytriton.cli import options
 from pytriton.cli.calls import app_url, post
-from pytriton.cli.terminal import LiveDisplay, exit_on_error, wide_console
+from pytriton.cli.errors import exit_on_error
+from pytriton.cli.terminal import LiveDisplay, wide_console
 from pytriton.client.auth import Tls, TritonUrl, create_auth_headers
 from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError, PyTritonClientTimeoutError

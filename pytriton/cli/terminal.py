@@ -1,36 +1,15 @@
-"""What commands show in a terminal: errors, with the exit status, and tables."""
+"""Tables in a terminal, in a file or in a pipe."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 
-import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from pytriton.cli.errors import InputError, ProgramError, TargetError
-from pytriton.client.exceptions import PyTritonClientError
-from pytriton.exceptions import PyTritonError
-
-__all__ = ["ERRORS", "USAGE_STATUS", "LiveDisplay", "exit_on_error", "wide_console"]
+__all__ = ["LiveDisplay", "wide_console"]
 
 FILE_COLUMNS = 160
-USAGE_ERRORS = (TargetError, InputError, FileExistsError)
-ERRORS = (*USAGE_ERRORS, ProgramError, PyTritonClientError, PyTritonError, OSError)
-USAGE_STATUS, FAILURE_STATUS = 2, 1
-
-
-@contextmanager
-def exit_on_error(kinds: tuple[type[Exception], ...] = ERRORS) -> Iterator[None]:
-    """Show these errors without a traceback, and exit with 2 for a usage error and 1 for any other."""
-    try:
-        yield
-    except kinds as error:
-        typer.echo(f"pytriton: {error}", err=True)
-        sys.exit(USAGE_STATUS if isinstance(error, USAGE_ERRORS) else FAILURE_STATUS)
 
 
 def wide_console() -> Console:

@@ -34,14 +34,15 @@ CALLS, CALLS_S = 5, 0.1  # with each number of rows: so many calls, or so many s
 LONGEST_CALL_S = 1.0
 
 
-def tuned_rows(path: Path, arguments: Mapping[str, Any], most: int, threads: int) -> int:
+def tuned_rows(path: Path, arguments: Mapping[str, Any], most: int | None, threads: int) -> int:
     """The number of rows in one call with which a model computes most rows per second.
 
     It is measured in a process of its own, and remembered until the file or what it is loaded with changes.
 
     Args:
         arguments: Of :func:`pytriton.saved.load`.
-        most: Rows to try at most; also the result for a model without batch axis or example.
+        most: Rows to try at most, those that the model takes by default; also the result for a model without batch
+            axis or example.
         threads: For one call of the model.
 
     Raises as :func:`pytriton.saved.load`, and PyTritonValidationError if the process dies.
@@ -74,7 +75,7 @@ def best_rows(call_s: Callable[[int], float], most: int) -> int:
     return best
 
 
-def _measured(path: Path, arguments: Mapping[str, Any], most: int) -> int:
+def _measured(path: Path, arguments: Mapping[str, Any], most: int | None) -> int:
     try:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # the memory that it takes ends with it
             return pool.submit(_measure, path, arguments, most).result()
@@ -85,8 +86,9 @@ def _measured(path: Path, arguments: Mapping[str, Any], most: int) -> int:
         ) from error
 
 
-def _measure(path: Path, arguments: Mapping[str, Any], most: int) -> int:
+def _measure(path: Path, arguments: Mapping[str, Any], limit: int | None) -> int:
     model = load(path, **arguments)
+    most = limit or model.most_rows
     if not model.contents.batching or not model.example:
         return most
 

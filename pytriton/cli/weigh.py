@@ -10,8 +10,7 @@ import typer
 
 from pytriton.cli import options
 from pytriton.cli.calls import app_url, post
-from pytriton.cli.errors import TargetError
-from pytriton.cli.terminal import exit_on_error
+from pytriton.cli.errors import TargetError, exit_on_error
 from pytriton.client.auth import Tls, TritonUrl
 
 __all__ = ["weigh"]

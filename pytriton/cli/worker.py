@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any
 
 from pytriton.cli.errors import ProgramError, TargetError
-from pytriton.cli.serve import FORMAT, LEVELS, end_with_parent
+from pytriton.cli.reloader import end_with_parent
+from pytriton.cli.serve import FORMAT, LEVELS
 from pytriton.cli.target import Target, program_traceback
 from pytriton.cluster.processes import RemoteProcesses
 from pytriton.cluster.worker import RemoteWorker, WorkerOptions, run_workers

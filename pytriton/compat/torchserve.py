@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import MANIFEST
 from pytriton.files.zips import extract
 
-__all__ = ["MANIFEST", "Archive", "Context", "load_archive"]
+__all__ = ["Archive", "Context", "load_archive"]
 
-MANIFEST = "MAR-INF/MANIFEST.json"
 
 OF_TORCHSERVE = ("image_classifier", "image_segmenter", "object_detector", "text_classifier")
 Handle = Callable[[Any, Any], Any]

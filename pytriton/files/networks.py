@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
 
-__all__ = ["ADAPTER", "check_folder", "check_tokenizer", "has_network"]
+__all__ = ["ADAPTER", "check_folder", "check_numbers", "check_tokenizer", "has_network", "is_safetensors"]
 
 ADAPTER = "adapter_config.json"  # names another folder, or a network to fetch
 SAFE = "*.safetensors"
@@ -22,11 +23,23 @@ MODULE = re.compile(
 )
 TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.tiktoken", "tekken.json")
 TRUSTING = "trust_remote_code"
+# The largest numbers of settings, by the ends of their names: more would take all memory, or never end.
+LARGEST = {
+    r"n_layer|layers": 10_000,
+    r"num_beams|num_beam_groups|num_return_sequences": 1_000,
+    r"max_length|min_length|max_new_tokens|min_new_tokens": 10_000_000,
+    r"num_labels|n_head|heads|experts|n_embd|n_positions|embeddings|size|dim|width|channels": 10_000_000,
+}
 
 
 def has_network(folder: Path) -> bool:
     """Whether a folder, or one in it, has weights that are not those of an adapter of another network."""
     return not (folder / ADAPTER).exists() and any(each for name in (SAFE, PICKLED) for each in folder.rglob(name))
+
+
+def is_safetensors(path: Path, head: bytes) -> bool:
+    """Whether a file has weights in safetensors, by its first bytes; not those of an adapter of another network."""
+    return head[5:10] == b'\0\0\0{"' and not (path.parent / ADAPTER).exists()
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -37,6 +50,31 @@ def check_tokenizer(folder: Path) -> None:
     """
     if not any(each for name in TOKENIZERS for each in folder.glob(name)):
         raise PyTritonValidationError(f"{folder} has no tokenizer; save it there: tokenizer.save_pretrained(folder)")
+
+
+def check_numbers(folder: Path) -> None:
+    """Check that no settings of networks in a folder have numbers that would take all memory, or never end.
+
+    Raises:
+        PyTritonValidationError: Some have.
+    """
+    for path in sorted([*folder.rglob("config.json"), *folder.rglob("generation_config.json")]):
+        for name, number in _numbers(json.loads(path.read_bytes())):
+            most = next((most for ending, most in LARGEST.items() if re.search(f"({ending})$", name)), None)
+            if most is not None and not number <= most:
+                raise PyTritonValidationError(
+                    f"{path} has {name} of {number!s:.20}, more than {most}; it is damaged, or not for this network"
+                )
+
+
+def _numbers(settings: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Each number in settings, with its own name or that of the list that it is in."""
+    if isinstance(settings, dict):
+        yield from (found for key, value in settings.items() for found in _numbers(value, key))
+    elif isinstance(settings, list):
+        yield from (found for value in settings for found in _numbers(value, name))
+    elif isinstance(settings, (int, float)):
+        yield name, settings
 
 
 def check_folder(folder: Path) -> None:

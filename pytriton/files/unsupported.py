@@ -24,10 +24,9 @@ HEADS = {
     OF_TORCH: CHECKPOINT,
     b"binf": "XGBoost's old binary format; load it with XGBoost and save it as .ubj",
     b"\x89HDF": "HDF5; if it is a model of Keras, export it with model.export(..., format='onnx')",
-    b"GGUF": "GGUF; serve it with a program that yields its tokens, see docs/llm.md",
+    b"GGUF": "GGUF, which is not supported; serve it with a program that yields its tokens, see docs/llm.md",
     b"version https://git-lfs": "a pointer of Git LFS, not the file itself; run git lfs pull",
 }
-SAFETENSORS = "weights in safetensors, without a network; give the folder that they are in, with its config.json"
 
 
 def advice_for(path: Path, head: bytes) -> str | None:
@@ -42,5 +41,5 @@ def advice_for(path: Path, head: bytes) -> str | None:
     if head.startswith(ZIP) and has_file(path, r"[^/]+/data\.pkl"):
         return CHECKPOINT
     if head[5:10] == b'\0\0\0{"':
-        return SAFETENSORS
+        return FOLDERS[ADAPTER]
     return next((what for start, what in HEADS.items() if head.startswith(start)), None)

@@ -33,10 +33,14 @@ READ_BYTES = 65536
 MAX_LINE_BYTES = 16384  # longer lines are logged in pieces
 TAIL_LINES = 50
 # The paths come first, as they may lead to this package. "__main__" is not imported: nothing of it is pickled by name.
+# Imports make many objects and hardly any garbage.
 BOOTSTRAP = """
-import importlib, json, sys
+import gc, importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
-importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:-1]))
+gc.disable()
+module = importlib.import_module(sys.argv[2])
+gc.enable()
+module.main(*map(int, sys.argv[3:-1]))
 """
 
 

@@ -1,7 +1,8 @@
 """Saved models: a file that another library has written, as a callable: ``bind("iris", load("iris.skops"))``.
 
+Each format of :data:`pytriton.files.formats.FORMATS` has a module of its own here, which loads it. The others are:
+
 ============ =================================================================================================
-``formats``  the table of formats, and which one a file has; each has a module of its own, which loads it
 ``contents`` what such a module gets and gives, inputs that are columns, and the axis of the batch
 ``model``    ``load`` and ``SavedModel``: names, types, example and warm-up of what a module has found
 ``results``  what libraries return, as outputs

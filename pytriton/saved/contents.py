@@ -52,6 +52,7 @@ class LoadOptions:
     inputs: Mapping[str, Schema] = field(default_factory=dict)
     batch: bool | None = None
     threads: int = 1
+    module: str | None = None
 
 
 @dataclass(frozen=True)

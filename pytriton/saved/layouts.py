@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pytriton.compat.mlserver import IMPLEMENTATIONS, SETTINGS, local_path, read_settings
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.saved.formats import Format, format_of, recognized
+from pytriton.files.formats import WEIGHTS, Format, format_of, recognized
 
 __all__ = ["Located", "locate"]
 
@@ -55,7 +55,8 @@ def _model_at(path: Path) -> Located:
         return Located(path, format_of(path))
     if known := recognized(path, b""):
         return Located(path, known)
-    found = [Located(each, known) for each in sorted(path.iterdir()) if each.is_file() and (known := recognized(each))]
+    known_files = [(each, recognized(each)) for each in sorted(path.iterdir()) if each.is_file()]
+    found = [Located(each, known) for each, known in known_files if known is not None and known.title != WEIGHTS]
     if not found:
         format_of(path)  # which says what else it is
     if len(found) != 1:

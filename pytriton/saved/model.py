@@ -16,12 +16,12 @@ import numpy as np
 from pytriton.decorators.batching import batch as with_batch_axis
 from pytriton.decorators.batching import sample
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import WEIGHTS, Format
 from pytriton.files.probe import damaged
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
 from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions
-from pytriton.saved.formats import Format
-from pytriton.saved.layouts import locate
+from pytriton.saved.layouts import Located, locate
 from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import in_json, warmed, zero_of
@@ -36,6 +36,9 @@ __all__ = ["SavedModel", "load"]
 LOGGER = get_logger("pytriton.saved")
 
 ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis; other axes hardly have both
+ROWS_OF_TABLES, ROWS_OF_OTHERS = 4096, 128  # most rows in one call, if it is not told
+TABLES = {"catboost", "lightgbm", "mlflow", "sklearn", "xgboost"}  # modules whose models compute many rows fast
+MOST_ROW_BYTES = 4096  # of a row of another model that is one of a table
 OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
 
 
@@ -48,6 +51,8 @@ def load(
     batch: bool | None = None,
     labels: Sequence[str] = (),
     threads: int | None = None,
+    sizes_batches: bool = False,
+    module: str | None = None,
 ) -> SavedModel:
     """Load a file or folder that another library has written.
 
@@ -61,6 +66,9 @@ def load(
         labels: Names of the classes, in the model's order, for files that have numbers of classes alone. A number of a
             class becomes its name, and a result with a column for each class has an output for each.
         threads: For one call of the model; default: ``OMP_NUM_THREADS``, or all cores that this process may use.
+        sizes_batches: Whether ``most_rows`` takes the place of the ``max_batch_size`` that the model is bound with.
+        module: For weights in safetensors: what makes their network, a function or class without arguments, such as
+            ``package.module:factory``. It is imported and called.
 
     Raises:
         PyTritonValidationError: The file is damaged, of an unknown format or not trusted, or has not what was asked
@@ -68,15 +76,14 @@ def load(
         ImportError: The library of its format is not installed; the message says how to install it.
         OSError: The file cannot be read.
     """
-    found, file_format, name = locate(path)
-    if file_format.runs_code and not trust:
+    found, file_format, name = locate_trusted(path, trust)
+    if (module is not None) != (file_format.title == WEIGHTS):
         raise PyTritonValidationError(
-            f"{found} has the format {file_format.title}, which can run any code when it is loaded. If you know where "
-            "it comes from, allow that with trust=True (--trust); else have the model saved in a format that runs "
-            "none: skops, ONNX, or the library's own"
+            f"{found}: weights in safetensors, and no other file, need a function or class that makes their network, "
+            "module='package.module:factory' (--module); or give the folder that they are in, with its config.json"
         )
     given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
-    options = LoadOptions(method, trust, given, batch, threads or default_threads())
+    options = LoadOptions(method, trust, given, batch, threads or default_threads(), module)
     contents = _read(found, file_format, options)
     if unknown := sorted(given.keys() - contents.inputs.keys()):
         raise PyTritonValidationError(f"{found} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
@@ -86,9 +93,22 @@ def load(
     if labels:
         call, is_usual = contents.predict, contents.method in ("", "predict")
         contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
-    model = SavedModel(name or name_of(found), contents)
+    most_rows = ROWS_OF_TABLES if file_format.module in TABLES else None
+    model = SavedModel(name or name_of(found), contents, most_rows, sizes_batches)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
+
+
+def locate_trusted(path: str | os.PathLike[str], trust: bool) -> Located:
+    """As :func:`locate`, which also raises PyTritonValidationError for a format that must be trusted, and is not."""
+    found = locate(path)
+    if found.format.runs_code and not trust:
+        raise PyTritonValidationError(
+            f"{found.path} has the format {found.format.title}, which can run any code when it is loaded. If you know "
+            "where it comes from, allow that with trust=True (--trust); else have the model saved in a format that "
+            "runs none: skops, ONNX, or the library's own"
+        )
+    return found
 
 
 def name_of(path: Path) -> str:
@@ -108,7 +128,9 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
         hint = f"pip install -r {listed}" if listed.is_file() else "install it, or put its folder into PYTHONPATH"
         line = f"{path} needs the module {error.name!r}, which is not installed here; {hint}"
         raise PyTritonValidationError(line) from error
-    except (ImportError, KeyboardInterrupt, PyTritonValidationError, SystemExit):
+    except ImportError as error:  # transformers tells at length what else to install
+        raise ImportError(f"{path}: {' '.join(str(error).split())}") from error
+    except (KeyboardInterrupt, PyTritonValidationError, SystemExit):
         raise
     except BaseException as error:  # also a panic of Rust
         raise damaged(path, file_format.title, error) from error
@@ -126,10 +148,11 @@ class SavedModel(OwnForm):
         contents: What its file has.
         signature: Its inputs, outputs, and an example.
         example: Equal rows of all inputs that the model has answered; arrays without batch axis if it has none.
+        most_rows: With how many rows a call takes little memory: 4096 of a table, and 128 of others.
     """
 
-    def __init__(self, name: str, contents: Contents) -> None:
-        self.__name__, self.contents = name, contents
+    def __init__(self, name: str, contents: Contents, most_rows: int | None, sizes_batches: bool) -> None:
+        self.__name__, self.contents, self._sizes_batches = name, contents, sizes_batches
         self.example, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
         is_open, batching = _is_open(contents), contents.batching
         outputs = dict(contents.results) or {
@@ -143,6 +166,7 @@ class SavedModel(OwnForm):
         inputs = {**contents.inputs, **nullable}
         self.signature = Signature(inputs, (*inputs,), outputs, (*outputs,), result=form, description=contents.kind)
         self.signature = replace(self.signature, examples=self._examples())
+        self.most_rows = most_rows or (ROWS_OF_TABLES if _is_table(self.signature) else ROWS_OF_OTHERS)
 
     def __call__(self, /, **values: Any) -> Any:
         """The result for the values of one row; ValueError if they do not fit."""
@@ -170,7 +194,8 @@ class SavedModel(OwnForm):
         """The tensors of the model, its signature, and the example as its first warm-up."""
         if self.contents.batching and not config.batching:
             raise PyTritonValidationError(f"{self.__name__} is called with batches; leave batching=False out")
-        config = replace(config, batching=self.contents.batching)
+        rows = self.most_rows if self._sizes_batches else config.max_batch_size
+        config = replace(config, batching=self.contents.batching, max_batch_size=rows)
         inputs = [tensor_of(name, schema) for name, schema in self.signature.inputs.items()]
         outputs = [tensor_of(name, schema) for name, schema in self.signature.outputs.items()]
         example = {name: array[:1] if self.contents.batching else array for name, array in self.example.items()}
@@ -208,6 +233,17 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
         f"{contents.kind} fails for an example made from its types ({type(failure).__name__}: {failure!s:.300}); tell "
         "the types of its inputs with inputs={'name': 'dtype:shape'} (--input name:dtype:shape)"
     ) from failure
+
+
+def _is_table(signature: Signature) -> bool:
+    """Whether a row has single numbers and vectors of floats alone, of few bytes, and no larger array results."""
+    tensors = [tensor_of(name, schema) for name, schema in signature.inputs.items()]
+    kinds = {each.name: np.dtype(each.dtype).kind for each in tensors}
+    are_vectors = all(len(each.shape) == 1 and -1 not in each.shape for each in tensors)
+    are_numbers = all(kinds[each.name] == "f" or (kinds[each.name] in "iub" and each.shape == (1,)) for each in tensors)
+    row_bytes = sum(np.dtype(each.dtype).itemsize * each.shape[0] for each in tensors if are_vectors)
+    has_arrays = any(len(schema.get("shape", ())) > 1 for schema in signature.outputs.values())
+    return are_vectors and are_numbers and row_bytes <= MOST_ROW_BYTES and not has_arrays
 
 
 def _is_open(contents: Contents) -> bool:

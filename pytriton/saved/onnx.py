@@ -43,9 +43,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
 
     def predict(arrays: Arrays) -> dict[str, Any]:
-        fed = {each.name: each.fitted(arrays[each.name], batching) for each in inputs}
-        texts = {name: decoded_texts(array, name) for name, array in fed.items() if array.dtype == object}
-        return dict(zip((each.name for each in outputs), session.run(None, fed | texts), strict=True))
+        fed = {each.name: decoded_texts(each.fitted(arrays[each.name], batching), each.name) for each in inputs}
+        return dict(zip((each.name for each in outputs), session.run(None, fed), strict=True))
 
     notes = [*(f"input {each}" for each in inputs), *(f"output {each}" for each in outputs)]
     return Contents(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import format_of
 from pytriton.saved.contents import (
     FEATURES,
     MOST_COLUMNS,
@@ -26,7 +27,6 @@ from pytriton.saved.contents import (
     column_schemas,
     matrix_of,
 )
-from pytriton.saved.formats import format_of
 from pytriton.signature.schema import Schema
 from pytriton.signature.values import decoded_texts
 
@@ -63,7 +63,11 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
     prepare: Callable[[Arrays], Any]
     if _takes_text(model):
-        inputs, example, prepare = {TEXT: STRING}, {TEXT: "text"}, lambda arrays: _values(arrays, TEXT)[:, 0]
+        inputs, example, prepare = (
+            {TEXT: STRING},
+            {TEXT: "text"},
+            lambda arrays: _values(arrays, TEXT)[:, 0],
+        )
     else:
         inputs, example = _columns(model, path, options)
         if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
@@ -112,7 +116,7 @@ def _takes_text(model: Any) -> bool:
 
 
 def _values(arrays: Arrays, name: str) -> NDArray[Any]:
-    return decoded_texts(arrays[name], name) if arrays[name].dtype == object else arrays[name]
+    return decoded_texts(arrays[name], name)
 
 
 def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Schema], dict[str, Any]]:

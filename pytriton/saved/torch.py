@@ -1,12 +1,15 @@
-"""Networks of PyTorch: programs of ``torch.export``, and TorchScript. Loading either may run any code.
+"""Networks of PyTorch: programs of ``torch.export``, TorchScript, and weights of a network that a module makes.
 
-A program may have pickles, and sizes that are evaluated as Python; the code of TorchScript may run when it is loaded,
-and may write files. tests/torch/test_saved_torch.py shows each.
+Loading the first two may run any code. A program may have pickles, and sizes that are evaluated as Python; the code of
+TorchScript may run when it is loaded, and may write files. tests/torch/test_saved_torch.py shows each.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,9 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import WEIGHTS, format_of
 from pytriton.model_config.dtypes import triton_name
 from pytriton.saved.contents import AXIS_NOTES, Arrays, Axes, Contents, LoadOptions, has_batch_axis
-from pytriton.saved.formats import format_of
 from pytriton.signature.foreign import host_array, tensor_of_array
 from pytriton.signature.schema import RESULT, tensor_schema
 
@@ -28,10 +31,11 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
     Raises:
         PyTritonValidationError: The types of its inputs are neither in the file nor in the options, or are not those
-            of tensors; or the batch axis is not known.
+            of tensors; the batch axis is not known; or the module makes no network of these weights.
     """
     device, title = set_up_torch(options), format_of(path).title
-    inputs, network = (_script if title == "TorchScript" else _program)(path, options, device)
+    read_network = {"TorchScript": _script, WEIGHTS: _weights}.get(title, _program)
+    inputs, network = read_network(path, options, device)
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
 
     def predict(arrays: Arrays) -> dict[str, Any]:
@@ -82,6 +86,26 @@ def _script(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], 
     network = torch.jit.load(path, map_location=device).eval()
     arguments = network.forward.schema.arguments[1:]
     names = [each.name for each in arguments if each.name in options.inputs or not each.has_default_value()]
+    return [Axes.told(path, name, options) for name in names], lambda tensors: network(**tensors)
+
+
+def _weights(path: Path, options: LoadOptions, device: str) -> tuple[list[Axes], Callable[[Mapping[str, Any]], Any]]:
+    """The inputs of a network that the module makes, which does not tell their types, and what calls it."""
+    from safetensors.torch import load_file
+
+    module, _, factory = (options.module or "").partition(":")
+    weights = load_file(path)
+    try:
+        network = attrgetter(factory)(importlib.import_module(module))()
+        network.load_state_dict(weights)
+    except Exception as error:  # of the user's module
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise PyTritonValidationError(
+            f"{path}: {options.module} makes no network of these weights ({words})"
+        ) from error
+    network.to(device).eval()
+    parameters = inspect.signature(network.forward).parameters.values()
+    names = [each.name for each in parameters if each.name in options.inputs or each.default is each.empty]
     return [Axes.told(path, name, options) for name in names], lambda tensors: network(**tensors)
 
 

@@ -56,7 +56,7 @@ PENDING = re.compile(r'^nv_inference_pending_request_count\{model="([^"]*)".*\} 
 
 
 class LaunchedServer(ModelServer):
-    """Starts a server and waits until it is ready.
+    """Starts a server; :meth:`wait_started` waits until it is ready.
 
     Args:
         workspace: Folder for what it needs on disk; removed by the server's guard if this process dies.
@@ -65,13 +65,11 @@ class LaunchedServer(ModelServer):
         user_repository: The models in the user's own repository.
         edge: The edge, if that serves HTTP.
         models: Names of the bound models to load while it starts, for which :meth:`load` does nothing the first time.
-        keep_waiting: Whether to wait on for the server to be ready.
         watchdog_timeout_s: A server that does not answer for so long is killed; None: never.
 
     Raises:
         PyTritonValidationError: Its certificates cannot be used, or Vertex AI's endpoint lacks something.
-        PyTritonServerError: It cannot be started here, or ended at once; the message has its last lines.
-        PyTritonClientTimeoutError: It was not ready in time; also a TimeoutError.
+        PyTritonServerError: It cannot be started here.
     """
 
     def __init__(
@@ -85,11 +83,11 @@ class LaunchedServer(ModelServer):
         user_repository: UserRepository,
         edge: Edge | None = None,
         models: Collection[str] = (),
-        keep_waiting: Callable[[], bool] = lambda: True,
         watchdog_timeout_s: float | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._installation, self._restrictions = config, installation, restrictions
         self._user_repository = user_repository
+        self._watchdog_timeout_s = watchdog_timeout_s
         self._preloaded = {*models}
         startup_models = [*models, *user_repository.preloaded(config)]
         check_certificates(config)
@@ -136,6 +134,17 @@ class LaunchedServer(ModelServer):
             verbose=bool(config.log_verbose),
             descriptors=descriptors,
         )
+
+    def wait_started(self, keep_waiting: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the server is ready; kill it if it does not get ready.
+
+        Args:
+            keep_waiting: Whether to wait on.
+
+        Raises:
+            PyTritonServerError: It ended; the message has its last lines.
+            PyTritonClientTimeoutError: It was not ready in time; also a TimeoutError.
+        """
         try:
             self._check_ready(keep_waiting)
         except BaseException:
@@ -148,10 +157,10 @@ class LaunchedServer(ModelServer):
         )
         LOGGER.info("Triton Inference Server is ready: %s", listening)
         if not all(is_for_this_machine(address) for address, _ in where.values()):
-            warn_exposed(installation)
+            warn_exposed(self._installation)
         self._warn_verbose()
-        if watchdog_timeout_s is not None:
-            self._watchdog = self._watch(watchdog_timeout_s, restrictions)
+        if self._watchdog_timeout_s is not None:
+            self._watchdog = self._watch(self._watchdog_timeout_s)
 
     def is_alive(self) -> bool:
         """Whether the process runs; if not, another server may listen on its ports."""
@@ -161,8 +170,9 @@ class LaunchedServer(ModelServer):
         """Whether the process runs, and answered when the watchdog asked the last time."""
         return self.is_alive() and (self._watchdog is None or self._watchdog.is_answered())
 
-    def _watch(self, timeout_s: float, restrictions: Restrictions) -> Watchdog:
-        config, questions = self._config, dict[str, Callable[[float], bool | None]]()
+    def _watch(self, timeout_s: float) -> Watchdog:
+        config, restrictions = self._config, self._restrictions
+        questions = dict[str, Callable[[float], bool | None]]()
         where = endpoints(config)
         if self._edge is not None:
             questions["HTTP"] = self._edge.is_responding

@@ -84,7 +84,7 @@ def encode_rows(
 
 
 def decoded_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of ``bytes`` with ``str`` in their place.
+    """An array of ``bytes`` with ``str`` in their place; others are not copied.
 
     Args:
         name: Of the input or output, for the error.
@@ -92,6 +92,8 @@ def decoded_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
     Raises:
         ValueMismatchError: It has bytes that are not UTF-8.
     """
+    if array.dtype != object:
+        return array
     texts = np.empty(array.shape, object)
     try:
         texts.reshape(-1)[:] = [data.decode() for data in array.reshape(-1).tolist()]
@@ -128,7 +130,7 @@ def with_texts(value: Any) -> Any:
     """A value, or those of an object, with ``str`` in place of the ``bytes`` of arrays."""
     if isinstance(value, Mapping):
         return {name: with_texts(each) for name, each in value.items()}
-    return decoded_texts(value, "") if isinstance(value, np.ndarray) and value.dtype == object else value
+    return decoded_texts(value, "") if isinstance(value, np.ndarray) else value
 
 
 # From arrays.

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -25,7 +26,7 @@ from pytriton.workers import Processes
 from tests.server.own_server import TENSORS, address, double, server_of, servers_of, serving
 from tests.server.ports import reserved_ports
 from tests.server.processes import DEADLINE_S, is_alive, temporary_folders, wait_for
-from tests.server.proxies import native_part_only
+from tests.server.proxies import HAS_EDGE, native_part_only
 
 pytestmark = pytest.mark.either_proxy
 
@@ -52,6 +53,16 @@ def answers(config, protocol="http", model="m"):
         return False
 
 
+def status(config, health):
+    """That of the server's health; None while nothing listens there."""
+    try:
+        return fetch(config.http_port, f"/v2/health/{health}")
+    except HTTPError as error:
+        return error.code
+    except URLError:
+        return None
+
+
 def kill_server(config):
     pid = server_of(config)
     os.kill(pid, signal.SIGKILL)
@@ -67,6 +78,24 @@ def test_by_default_the_server_starts_on_entering_and_otherwise_with_run(free_co
         assert not servers_of(free_config)
         triton.run()
         assert np.array_equal(infer(free_config), X * 2)
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="about the edge, which waits for models")
+def test_a_launched_server_starts_while_models_are_bound_and_is_not_ready_before_them(free_config):
+    with serving(free_config, triton_lifecycle_policy=AT_RUN) as triton:
+        triton.launch()
+        wait_for(lambda: status(free_config, "live") == 200, "the server to be live")
+        pid = server_of(free_config)
+        triton.launch()
+        assert status(free_config, "ready") == 400
+        triton.run()
+        assert status(free_config, "ready") == 200
+        assert server_of(free_config) == pid
+        assert np.array_equal(infer(free_config), X * 2)
+    abandoned = Triton(config=free_config)
+    abandoned.launch()
+    abandoned.stop()
+    assert not servers_of(free_config)
 
 
 def test_a_server_that_loads_models_at_its_start_loads_each_once(free_config, tmp_path):

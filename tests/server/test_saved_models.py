@@ -256,6 +256,7 @@ def test_one_command_serves_several_files(serve, tmp_path):
     command.wait_for("Press CTRL+C")
     with ModelClient(http, "sum", init_timeout_s=DEADLINE_S) as client:
         assert client.call(x=[1, 2])["y"].tolist() == [2, 4]
+        assert client.model_config.max_batch_size == 4096
     assert_same(predict((None, url), "layer", onnx.values(rows[3])), plain(onnx.answer(rows[3:4]), 0))
     assert predict((None, url), "sum", {"x": [3, 4]}) == {"y": [6, 8]}
     assert httpx.get(f"{url}/docs", timeout=DEADLINE_S, trust_env=False).status_code == 200
@@ -291,12 +292,20 @@ def test_the_command_takes_options_of_a_file_and_workers(serve, tmp_path):
     assert command.end() == 0
 
 
-def test_what_cannot_be_served_is_told_in_one_line(tmp_path):
+def test_what_cannot_be_served_is_told_in_one_line(serve, tmp_path):
     joblib = FORMATS["joblib"](tmp_path)
     done = run("serve", str(joblib.path))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"pytriton: {joblib.path} has the format pickle, which can run any code")
+    path = of_onnx(tmp_path).path  # the server is launched already when onnxruntime reads it
+    path.write_bytes(path.read_bytes().replace(b"MatMul", b"MatNul"))
+    for options in ([], ["--workers=2"]):
+        command, *_ = serve(str(path), *options)
+        assert command.wait() == 2
+        assert command.output.startswith(f"pytriton: {path} cannot be read as ONNX (")
+        assert command.output.count("\n") == 1
+        command.assert_nothing_left([])
 
 
 def test_the_program_that_inspect_writes_serves_the_file(tmp_path):

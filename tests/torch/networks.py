@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
 
 from tests.unit.saved.files import Saved
@@ -47,4 +48,10 @@ def of_script(folder: Path) -> Saved:
     return Saved(folder / "script.pt", options, lambda row: {"x": row.tolist()}, answer)
 
 
-NETWORKS = {"export": of_export, "script": of_script}
+def of_weights(folder: Path) -> Saved:
+    safetensors.torch.save_file(Layer().state_dict(), folder / "layer.safetensors")
+    options = {"module": f"{__name__}:Layer", "inputs": {"x": "float32:4"}}
+    return Saved(folder / "layer.safetensors", options, lambda row: {"x": row.tolist()}, answer)
+
+
+NETWORKS = {"export": of_export, "script": of_script, "weights": of_weights}

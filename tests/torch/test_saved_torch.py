@@ -62,7 +62,12 @@ def test_a_call_has_its_share_of_threads(saved):
 def test_a_network_must_be_trusted_and_is_known_by_what_it_contains(saved, tmp_path):
     renamed = tmp_path / "model.bin"
     renamed.write_bytes(saved.path.read_bytes())
-    assert "which can run any code when it is loaded" in refusal(renamed)
+    needed = (
+        "need a function or class that makes their network"
+        if "module" in saved.options
+        else "which can run any code when"
+    )
+    assert needed in refusal(renamed)
     assert load(renamed, **saved.options).__name__ == "model"
 
 
@@ -71,6 +76,19 @@ def test_a_network_that_is_cut_off_is_told(saved, share, tmp_path):
     data = saved.path.read_bytes()
     (tmp_path / saved.path.name).write_bytes(data[: int(share * len(data))])
     assert "damaged" in refusal(tmp_path / saved.path.name, **saved.options)
+
+
+def test_a_module_that_makes_no_network_of_the_weights_is_told(tmp_path):
+    path, options, *_ = NETWORKS["weights"](tmp_path)
+    for factory, message in {
+        "tests.torch.networks:Other": "has no attribute 'Other'",
+        "tests.no_such:Layer": "No module named 'tests.no_such'",
+        "tests.torch.test_saved_torch:Several": "Unexpected key(s) in state_dict",
+    }.items():
+        found = refusal(path, **{**options, "module": factory})
+        assert found.startswith(f"{path}: {factory} makes no network of these weights (")
+        assert message in found
+    assert "does not say which dtype and shape its input 'x' has" in refusal(path, module=options["module"])
 
 
 class Several(torch.nn.Module):

@@ -53,7 +53,7 @@ def test_a_module_stays_a_module(text, here):
         (
             ["a.onnx", "b.onnx"],
             LoadArguments(method="predict"),
-            "--method, --input, --batch and --labels are for one file",
+            "--method, --input, --batch, --labels and --module are for one file",
         ),
         (["a/m.onnx", "b/m.onnx"], NONE, "two files have the same name"),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pytriton.cli.serve import syntax_error
+from pytriton.cli.reloader import syntax_error
 
 
 @pytest.mark.parametrize("source", [b"", b"x = 1\n", "# -*- coding: latin-1 -*-\nx = 'ä'\n".encode("latin-1")])

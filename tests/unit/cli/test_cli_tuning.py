@@ -66,6 +66,7 @@ def test_a_model_is_measured_in_a_process_of_its_own_and_what_is_wrong_with_its_
     monkeypatch.setattr(tuning, "PYTRITON_HOME", tmp_path / "home")
     path = of_joblib(tmp_path).path
     assert 1 <= tuned_rows(path, OPTIONS, 8, 1) <= 8
+    assert 1 <= tuned_rows(path, OPTIONS, None, 1) <= 4096
     with pytest.raises(PyTritonValidationError, match="has the format pickle"):
         tuned_rows(path, {}, 8, 1)
 

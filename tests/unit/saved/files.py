@@ -122,6 +122,25 @@ def of_lightgbm(folder: Path) -> Saved:
     return Saved(folder / "leaves.txt", {}, features, lambda rows: {"result": booster.predict(rows)})
 
 
+def of_catboost(folder: Path) -> Saved:
+    """A classifier with a column of texts, which are those of a category."""
+    catboost = pytest.importorskip("catboost", reason="catboost is not installed")
+    rows, species = iris()
+
+    def cities(rows: np.ndarray) -> Any:
+        return table(rows).assign(city=["Oslo" if row[0] > 5.5 else "Rome" for row in rows])
+
+    options = {"iterations": 3, "thread_count": 1, "verbose": False, "allow_writing_files": False}
+    model = catboost.CatBoostClassifier(**options, cat_features=["city"]).fit(cities(rows), SPECIES[species])
+    model.save_model(str(folder / "oblivious.cbm"))
+    return Saved(
+        folder / "oblivious.cbm",
+        {"method": "predict_proba"},
+        lambda row: record(row) | {"city": cities(row[np.newaxis])["city"].item()},
+        lambda rows: dict(zip(SPECIES.tolist(), model.predict_proba(cities(rows)).T, strict=True)),
+    )
+
+
 def of_mlflow(folder: Path) -> Saved:
     pytest.importorskip("mlflow", reason="mlflow is not installed")
     rows, _ = iris()
@@ -144,5 +163,6 @@ FORMATS: dict[str, Callable[[Path], Saved]] = {
     "joblib": of_joblib,
     "xgboost": of_xgboost,
     "lightgbm": of_lightgbm,
+    "catboost": of_catboost,
     "mlflow": of_mlflow,
 }

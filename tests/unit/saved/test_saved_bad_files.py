@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonValidationError
+from pytriton.files.formats import FORMATS as TABLE
+from pytriton.files.formats import format_of
 from pytriton.files.onnx import external_files
 from pytriton.saved import load
-from pytriton.saved.formats import FORMATS as TABLE
-from pytriton.saved.formats import format_of
 from tests.unit.saved.files import FORMATS, of_onnx, of_skops, write_onnx
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -148,7 +148,7 @@ def test_weights_without_a_network_are_told(tmp_path):
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
     assert "is a checkpoint of torch.save" in refusal(tmp_path / "old.pt", trust=True)
     (tmp_path / "model.safetensors").write_bytes(b"\x40" + bytes(7) + b'{"weight":{"dtype":"F32"}}')
-    assert "is weights in safetensors, without a network; give the folder" in refusal(tmp_path / "model.safetensors")
+    assert "need a function or class that makes their network" in refusal(tmp_path / "model.safetensors")
 
 
 def test_a_zip_file_whose_end_is_that_of_one_within_it_is_damaged(tmp_path):

@@ -67,6 +67,29 @@ def test_the_signature_goes_into_the_models_configuration(saved):
     (text,) = derived.parameters.values()
     assert Signature.parse(text) == Signature.parse(model.signature.to_json())
     assert [tensor.name for tensor in derived.inputs] == [*model.signature.inputs]
+    assert derived.config.max_batch_size == 16
+    assert model.most_rows == 4096
+
+
+UNSQUEEZE = "axis = Constant <value_ints = [2]>()\ny = Unsqueeze(x, axis)"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "body", "rows"),
+    [
+        ("float[n, 1024] x", "float[n, 1024] y", "y = Add(x, x)", 4096),
+        ("float[n] x, int64[n, 1] i", "float[n] y, int64[n, 1] j", "y = Add(x, x)\nj = Add(i, i)", 4096),
+        ("float[n, 1025] x", "float[n, 1025] y", "y = Add(x, x)", 128),
+        ("float[n, 3, 8, 8] x", "float[n, 3, 8, 8] y", "y = Add(x, x)", 128),
+        ("int64[n, 16] x", "int64[n, 16] y", "y = Add(x, x)", 128),
+        ("float[n, w] x", "float[n, w] y", "y = Add(x, x)", 128),
+        ("float[n, 4] x", "float[n, 4, 1] y", UNSQUEEZE, 128),
+    ],
+)
+def test_a_call_of_a_network_takes_many_rows_if_they_are_those_of_a_table(tmp_path, inputs, outputs, body, rows):
+    write_onnx(tmp_path / "m.onnx", inputs, outputs, body)
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    assert load(tmp_path / "m.onnx", sizes_batches=True).derived(ModelConfig()).config.max_batch_size == rows
 
 
 def test_the_log_says_what_a_file_is_and_how_many_threads_a_call_has(saved, caplog):

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytriton.compat.torchserve import MANIFEST
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.networks import has_network
+from pytriton.files.networks import has_network, is_safetensors
 from pytriton.files.onnx import looks_like_onnx
 from pytriton.files.pickles import is_pickle
 from pytriton.files.unsupported import advice_for
 from pytriton.files.zips import ZIP, has_file
 
-__all__ = ["FORMATS", "Format", "format_of", "recognized"]
+__all__ = ["FORMATS", "MANIFEST", "WEIGHTS", "Format", "format_of", "recognized"]
+
+MANIFEST = "MAR-INF/MANIFEST.json"  # of an archive of TorchServe
+WEIGHTS = "safetensors"  # the format of files that have no network
 
 TRANSFORMERS = ("transformers", "torch", "PIL")
 SENTENCES = ("sentence_transformers", *TRANSFORMERS)
@@ -31,7 +33,7 @@ class Format:
     Attributes:
         title: Its name in messages.
         suffixes: Of the files that usually have it; empty for folders.
-        module: Of this package, with a function ``read``.
+        module: Of :mod:`pytriton.saved`, with a function ``read``.
         extra: Of this distribution, which installs what the module imports.
         packages: What it imports, to tell a missing library from another failure.
         runs_code: Whether reading such a file may run any code, so that it must be trusted.
@@ -66,8 +68,10 @@ FORMATS = (
     Format("TorchServe", (".mar",), "torchserve", "", (), True, _has(MANIFEST)),
     Format("torch.export", (".pt2",), "torch", "torch", ("torch",), True, _has(r"[^/]+/models/[^/]+\.json")),
     Format("TorchScript", (".pt", ".pth"), "torch", "torch", ("torch",), True, _has(r"[^/]+/constants\.pkl")),
+    Format(WEIGHTS, (".safetensors",), "torch", "torch", ("torch", "safetensors"), False, is_safetensors),
     Format("Sentence Transformers", (), "huggingface", "hf", SENTENCES, False, _has_network("modules.json")),
     Format("Hugging Face", (), "huggingface", "hf", TRANSFORMERS, False, _has_network("config.json")),
+    Format("CatBoost", (".cbm",), "catboost", "catboost", ("catboost",), False, lambda _, head: head[:4] == b"CBM1"),
     Format("LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n"),
     Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),
