@@ -264,6 +264,7 @@ LAYERS = {
     ],
     "remote": [
         "base",
+        "client.exceptions",
         "cluster.options",
         "cluster.relay",
         "constants",
