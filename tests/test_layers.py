@@ -317,6 +317,7 @@ LAYERS = {
         "constants",
         "decorators",
         "exceptions",
+        "files.formats",
         "image",
         "introspection",
         "logs",
