@@ -318,6 +318,7 @@ LAYERS = {
         "constants",
         "decorators",
         "exceptions",
+        "files.formats",
         "image",
         "introspection",
         "logs",

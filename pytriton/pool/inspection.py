@@ -42,8 +42,8 @@ class Inspection(ProcessSpec):
 
     @override
     def start(self, pipe: MessagePipe, descriptors: Sequence[int]) -> Callable[[], None]:
-        function = self.call_factory()
         try:
+            function = self.call_factory()
             return partial(pipe.send, DERIVED, dumps(derive(function, self.config, self.examples, call_example)))
         except PyTritonValidationError as error:
             return partial(pipe.send, REFUSED, str(error))

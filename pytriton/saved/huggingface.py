@@ -19,7 +19,7 @@ from PIL import Image
 from transformers.pipelines import PIPELINE_REGISTRY, PipelineException
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.networks import check_folder, check_tokenizer
+from pytriton.files.networks import check_folder, check_numbers, check_tokenizer
 from pytriton.llm.kinds import EMBEDDING, INPUT, KEY, TOKENS, VECTOR, Kind
 from pytriton.saved.contents import NUMBER, STRING, Arrays, Contents, LoadOptions, choose_method
 from pytriton.saved.results import ANYTHING, SCORES
@@ -39,8 +39,6 @@ AUDIO: Schema = {"type": "array", "dtype": "FP32", "shape": [-1]}
 GENERATED = {"generated_text", "summary_text"}  # which take too long to be tried
 TEXT_OR_TOKENS: Schema = {"anyOf": [STRING, {"type": "array", "items": INTEGER}], "encoding": "json"}
 CUT: Mapping[str, Any] = {"truncation": True}
-
-
 TOKENIZER, IMAGES = {"tokenizer": "AutoTokenizer"}, {"image_processor": "AutoImageProcessor"}
 SOUNDS = {"feature_extractor": "AutoFeatureExtractor", **TOKENIZER}
 
@@ -89,6 +87,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     """
     if not options.trust:
         check_folder(path)
+    check_numbers(path)
     safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": set_up_torch(options)}
     safe["model_kwargs"] = {} if options.trust else {"use_safetensors": True}
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True  # whatever the folder names
@@ -156,6 +155,8 @@ def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Conte
 
     def predict(arrays: Arrays) -> dict[str, Any]:
         given = [row[INPUT] for row in rows_of({INPUT: TEXT_OR_TOKENS}, arrays)]
+        if any(not 0 <= token < len(tokenizer) for each in given if not isinstance(each, str) for token in each):
+            raise ValueError(f"a token is not from 0 to {len(tokenizer) - 1}")
         texts = [each if isinstance(each, str) else tokenizer.decode(each, skip_special_tokens=True) for each in given]
         counts = [len(tokens) for tokens in tokenizer(texts, truncation=True)["input_ids"]]
         return {VECTOR: network.encode(texts, batch_size=len(texts)), TOKENS: np.array(counts, np.int32)}

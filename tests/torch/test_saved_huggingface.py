@@ -228,6 +228,25 @@ def test_what_is_for_no_task_or_has_no_weights_is_told(tmp_path):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("file", "setting", "number"),
+    [
+        ("config.json", "num_hidden_layers", 10**7),
+        ("config.json", "hidden_size", 10**9),
+        ("config.json", "num_labels", 1e999),
+        ("generation_config.json", "num_beams", 10**6),
+        ("generation_config.json", "max_length", 10**12),
+    ],
+)
+def test_settings_that_would_take_all_memory_or_never_end_are_told(tmp_path, file, setting, number):
+    path = made("text-generation", tmp_path)
+    settings = json.loads((path / file).read_text())
+    (path / file).write_text(json.dumps(settings | {"more": {setting: number}}))
+    with pytest.raises(PyTritonValidationError, match=f"has {setting} of .*, more than") as caught:
+        load(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_an_adapter_whose_network_would_be_fetched_is_told(tmp_path):
     path = made("text-classification", tmp_path)
     (path / "adapter_config.json").write_text('{"base_model_name_or_path": "somebody/network"}')
@@ -323,4 +342,6 @@ def test_sentences_are_embedded_as_by_their_library(tmp_path, offline):
     np.testing.assert_allclose(model(input=tokens)["embedding"], model(input="good day")["embedding"], rtol=1e-5)
     tokens = network.tokenizer("good day")["input_ids"]
     np.testing.assert_allclose(model(input=tokens)["embedding"], model(input="good day")["embedding"], rtol=1e-5)
+    with pytest.raises(ValueMismatchError, match="a token is not from 0 to 13"):
+        model(input=[14])
     assert not offline
