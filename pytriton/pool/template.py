@@ -133,8 +133,8 @@ class Template(ProcessSupervisor):
         def is_ready() -> bool:
             return self._ready_since is not None and not self._is_leaving
 
-        def has_failed() -> bool:
-            return self._failed_starts > before
+        def has_failed() -> bool:  # after the first one fails, there is no other
+            return self._has_started and self._failed_starts > before
 
         with self._changed:
             self._changed.wait_for(lambda: is_ready() or has_failed() or not self.is_alive() or is_cancelled())
