@@ -280,7 +280,7 @@ class AsyncioConnection(asyncio.BufferedProtocol):
         return response
 
     def _write(self) -> None:
-        while self._unsent and self._takes_more:
+        while self._unsent and self._takes_more and not self._transport.is_closing():
             part = self._unsent.popleft()
             if len(part) > _WRITTEN_BYTES:
                 self._unsent.appendleft(memoryview(part)[_WRITTEN_BYTES:])
@@ -363,6 +363,7 @@ class AsyncioConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection has ended."""
         self._is_open = False
+        self._unsent.clear()  # which refers to the caller's arrays
         self._fail(ConnectionError(f"the server closed the connection{f': {error}' if error else ''}"))
         self._open_connections.discard(self)
         if self._timer is not None:

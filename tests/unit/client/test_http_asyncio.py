@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import socket
 from contextlib import suppress
 
 import pytest
@@ -145,6 +146,22 @@ async def test_a_request_that_is_answered_before_it_is_read_arrives_whole_and_so
             assert (await ask(pool, body)).body == b"ok"
         await pool.close()
     assert read == [large, large[::-1]]
+
+
+@in_loop
+async def test_a_large_request_to_a_server_that_has_gone_fails_once_and_without_warnings(caplog):
+    async with Server([OK]) as server:
+        pool = server.pool()
+        await ask(pool)
+        (connection,) = pool._open
+        await until(lambda: server.connections)
+        held = connection._transport.get_extra_info("socket")
+        held.shutdown(socket.SHUT_WR)  # what is sent from now on fails at once, before the loop knows of an end
+        with pytest.raises(ConnectionError):
+            await ask(pool, b"a" * 20_000_000)
+        assert not connection._unsent
+        await pool.close()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 @pytest.mark.parametrize(
