@@ -83,8 +83,9 @@ class InstanceLoop:
         """Log errors that no code awaits, such as that of a task that the callable did not await."""
         error = context.get("exception")
         if error is None:
-            with suppress(Exception):  # of handlers of the program's log
-                loop.default_exception_handler(context)
+            if not self.ended.done():  # else it is about tasks that were lost with the loop, whose requests have failed
+                with suppress(Exception):  # of handlers of the program's log
+                    loop.default_exception_handler(context)
         # gRPC before 1.80, which callables may use, wakes all event loops of a process when data for one arrives.
         elif not isinstance(error, BlockingIOError):
             self._failures.add(error, f"its event loop says: {context['message']}")

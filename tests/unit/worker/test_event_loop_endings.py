@@ -1,6 +1,7 @@
 """Callables that end the event loop of their instance: it goes on, and every request gets an answer."""
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -230,6 +231,21 @@ def test_a_loop_that_was_closed_is_replaced_and_its_requests_fail(serve, caplog)
     wait_for(lambda: served.executor.batches() == 0, "the end of all batches")
     assert served.instance.is_alive()
     assert "another one takes its place" in caplog.text
+
+
+def test_the_log_does_not_tell_of_each_task_that_is_lost_with_a_loop(caplog):
+    async def leave_a_task():
+        asyncio.get_running_loop().create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        await closing(None)
+
+    with caplog.at_level(logging.CRITICAL, "pytriton"):  # the record of the closed loop would keep it
+        events = InstanceLoop("loop", FailureLog("m"))
+        asyncio.run_coroutine_threadsafe(leave_a_task(), events.loop)
+        events.ended.result(TIMEOUT_S)
+    del events
+    gc.collect()
+    assert not caplog.records
 
 
 def test_an_exit_while_the_loop_is_closed_does_not_prevent_the_end(serve, caplog):
