@@ -137,6 +137,20 @@ bool answer_predict(Loop& loop, HttpExchange& exchange) {
   });
 }
 
+// What the application answers, or this in its place. Until all models are loaded for the first time, one that is not
+// there may come in a moment, and before the application, which is starting as well.
+void answer_for_application(Loop& loop, HttpExchange& exchange, int64_t most_wait_ns) {
+  constexpr int64_t kPeriod_ns = 10 * kMillisecond_ns;
+  if (answer_predict(loop, exchange)) return;
+  const Edge& edge = loop.edge();
+  if (exchange.route != Route::predict || edge.has_models() || most_wait_ns < kPeriod_ns)
+    return leave_to_application(loop, exchange);
+  if (edge.counters()) edge.counters()->end();
+  loop.after(kPeriod_ns, [&loop, &exchange, reference = ExchangeReference(exchange), most_wait_ns] {
+    answer_for_application(loop, exchange, most_wait_ns - kPeriod_ns);
+  });
+}
+
 Response refusal_of(const Restriction& restriction) {
   return error_response(403, "This API is restricted, expecting header '" + restriction.header + "'");
 }
@@ -359,7 +373,7 @@ void route(Loop& loop, HttpExchange& exchange, Entrance entrance) {
     exchange.route = Route::none;
     return exchange.send(error_response(404, "there is no such path"));
   }
-  if (!answer_predict(loop, exchange)) leave_to_application(loop, exchange);
+  answer_for_application(loop, exchange, kSecond_ns);
 }
 
 }  // namespace pytriton::http
