@@ -34,7 +34,7 @@ from pytriton.server.metrics_page import MetricsPage
 from pytriton.server.model_server import ModelServer, ServerCapabilities
 from pytriton.server.statistics import ModelStatistics
 from pytriton.serving import Serving
-from pytriton.threads import check_threads, keep_running
+from pytriton.threads import check_threads
 from pytriton.utils.workspace import Workspace
 from pytriton.worker.context import TritonContext, current_binding
 from pytriton.worker.metrics import CallableMetrics, load_prometheus
@@ -305,9 +305,9 @@ class TritonBase(ABC):
             if self._server is None:
                 try:
                     self._launch_app()
-                    self._server = self._start_server()
                     if self._memory is not None:
-                        keep_running(partial(self._memory.watch, self._models), "pytriton-memory")
+                        self._memory.start(self._models)  # workers may start with the server
+                    self._server = self._start_server()
                 except BaseException as error:
                     self._app.close()
                     if self._lifecycle.is_wanted() or not isinstance(error, Exception):

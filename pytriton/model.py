@@ -16,6 +16,7 @@ from pytriton.model_config import DirectStrategy, InstanceGroup, Recording, Sequ
 from pytriton.model_config.model_config import VersionPolicy
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_config.validation import check_batcher_of_proxy, groups_of_callables
+from pytriton.pool.memory_budget import ModelMemory
 from pytriton.pool.pool import Infer, ScalablePool, ServedModel, Traffic, Workers, WorkerStatus
 from pytriton.server.repository import remove_model, write_model
 from pytriton.worker.recording import RecordingStatus
@@ -217,20 +218,24 @@ class Model:
             for status in self._pool.statuses()
         ]
 
-    def memory_bytes(self) -> tuple[int, int]:
-        """As :meth:`Idling.memory_bytes`."""
-        taken = leaving = 0
+    def memory(self) -> ModelMemory:
+        """As :meth:`Idling.memory`."""
+        taken = leaving = freed = 0
+        staying = self._pool.staying()
         for status in self._pool.statuses():
             if status.kind == "remote":  # on another machine
                 continue
-            memory = status.with_memory().pss_bytes or 0
+            known = status.with_memory()
+            memory = known.pss_bytes or 0
             if status.state == "ready":
                 self._memory[status.name] = memory
             elif status.state in ("starting", "restarting"):
                 memory = max(memory, self._memory.get(status.name, 0))
             taken += memory
             leaving += memory if status.state == "leaving" else 0
-        return taken, leaving
+            if status.state == "ready" and status.name not in staying:  # what it shares with others stays with them
+                freed += (known.private_bytes or 0) if staying else memory
+        return ModelMemory(taken, leaving, freed)
 
     def idle_s(self) -> float:
         """As :meth:`WorkerPool.idle_s`."""

@@ -121,7 +121,7 @@ class RemoteWorkerPool(WorkerPool):
             WorkerStatus(
                 f"{each.model.config.model_name} on {each.host}, process {each.process}",
                 "remote",
-                "leaving" if each.leaving else "ready" if each.ready else "starting",
+                "ready",
                 each.process,
                 since=each.joined,
                 batches=len(each.batches),

@@ -144,10 +144,11 @@ class RemoteProcesses:
         Raises:
             PyTritonWorkerError: The factory failed, or workers cannot be forked from its process; all have ended.
         """
-        specs, deadline = self._specs(), time.monotonic() + self._processes.start_timeout_s
+        specs = self._specs()
         try:
             if self._processes.share:
                 self._templates.start(specs[0])
+            deadline = time.monotonic() + self._processes.start_timeout_s
             for spec in specs:
                 template = self._templates.newest
                 self._workers.append(RemoteSupervisor(spec, self._processes, template, self._ending.set))

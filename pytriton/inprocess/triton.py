@@ -35,6 +35,7 @@ from pytriton.introspection import override
 from pytriton.lifecycle import weakly
 from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.pool.memory_budget import MemoryBudget
 from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
 from pytriton.server.metrics_page import MetricsPage
@@ -92,8 +93,8 @@ class Triton(TritonBase):
         self.server = Server(_with_store(given, self._workspace.model_store_path))
         self.server.owner = self  # for models and clients of the server
         self._started_servers: list[Server] = []
-        pieces = os.getpid(), self._lifecycle.at_exit, self._models, self._started_servers, self._workspace, self._pages
-        self._forgotten = weakref.finalize(self, _stop_aside, *pieces)
+        pieces = self._models, self._started_servers, self._workspace, self._pages, self._memory
+        self._forgotten = weakref.finalize(self, _stop_aside, os.getpid(), self._lifecycle.at_exit, *pieces)
         self._forgotten.atexit = False  # the hook stops it
 
     def client(self, model_name: str, model_version: str | None = None, **settings: Any) -> ModelClient:
@@ -156,7 +157,15 @@ def _stop_aside(process: int, at_exit: Callable[[], object], *pieces: Any) -> No
         threading.Thread(target=_stop_pieces, args=pieces, name="pytriton-stop").start()
 
 
-def _stop_pieces(models: ModelRegistry, servers: list[Server], workspace: Workspace, pages: list[MetricsPage]) -> None:
+def _stop_pieces(
+    models: ModelRegistry,
+    servers: list[Server],
+    workspace: Workspace,
+    pages: list[MetricsPage],
+    memory: MemoryBudget | None,
+) -> None:
+    if memory is not None:
+        memory.end()
     models.interrupt()
     for server in servers:
         LOGGER.info("nothing refers to the server in this process any more; it stops")

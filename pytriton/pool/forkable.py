@@ -87,7 +87,9 @@ def _fork_once(fork: Callable[[], int]) -> Iterator[str]:
     if not pid:
         os._exit(0)
     child = os.pidfd_open(pid)
-    if not select.select([child], [], [], FORK_S)[0]:
+    poll = select.poll()
+    poll.register(child, select.POLLIN)
+    if not poll.poll(1000 * FORK_S):
         os.kill(pid, 9)
         yield "a fork hangs, in a function that a library runs at each fork: use share=False"
     os.close(child)

@@ -38,11 +38,11 @@ class News(NamedTuple):
     """What has happened to the connections.
 
     Attributes:
-        has_batch: A batch has come.
+        is_wanted: Something has come that a process is needed for.
         ended: For each connection that has ended, whether the server has dismissed the worker.
     """
 
-    has_batch: bool
+    is_wanted: bool
     ended: list[bool]
 
 
@@ -69,8 +69,12 @@ class _Held:
             return 0
         return start[KIND] if len(start) > KIND else 0
 
+    def is_wanted(self) -> bool:
+        """Whether something has come that a process is needed for: a batch, or what comes before one."""
+        return self.kind() not in (None, 0, BYE)
+
     def has_batch(self) -> bool:
-        """Whether a batch has come."""
+        """Whether a batch is the first that has come, which can be refused."""
         return self.kind() in (REQUEST, SPILL)
 
     def look(self) -> None:
@@ -156,10 +160,10 @@ class HeldConnections:
         """Whether there is one."""
         return bool(self._held)
 
-    def has_batch(self) -> bool:
-        """Whether a batch has come."""
+    def is_wanted(self) -> bool:
+        """Whether something has come that a process is needed for."""
         with self._lock:
-            return any(held.kind() not in (None, 0, BYE) for held in self._held)
+            return any(held.is_wanted() for held in self._held)
 
     def take(self, descriptors: Sequence[int], state: ChannelState) -> None:
         """Hold a connection that a process has handed over, and close it then."""
@@ -292,4 +296,6 @@ class HeldConnections:
 
     def _retry_later(self, what: str, error: OSError) -> None:
         LOGGER.warning("worker %s: %s, trying again: %s", self._name, what, error)
-        select.select([self._woken], [], [], RETRY_S)
+        poll = select.poll()  # descriptors may be above those of select()
+        poll.register(self._woken, select.POLLIN)
+        poll.poll(1000 * RETRY_S)

@@ -125,7 +125,7 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
     def quiet_s(self) -> float:
         """Seconds since the last batch was answered; 0 while one is, infinite while no process is ready."""
         process = self._process
-        if self._may_reconnect() or (self._held and self._is_wanted) or self._held.has_batch():
+        if self._may_reconnect() or (self._held and self._is_wanted) or self._held.is_wanted():
             return 0.0
         if process is None or self._ready_since is None:
             return math.inf
@@ -216,11 +216,11 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         if self.is_at_zero():
             self._on_zero()
         while not self._is_wanted and not self._stopped.is_set():
-            has_batch, ended = self._held.wait(self.start_s())
+            is_wanted, ended = self._held.wait(self.start_s())
             with self._changed:
                 if ended:
                     self.was_dismissed = ended[-1]
-                self._is_wanted |= has_batch
+                self._is_wanted |= is_wanted
                 self._proxy_waits = self._proxy_waits and not (ended or self._held)
                 self._changed.notify_all()
             if ended and not self.is_connected():

@@ -7,13 +7,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
 from pytriton.logs import get_logger
 from pytriton.options import integer
+from pytriton.threads import keep_running
 
-__all__ = ["Idling", "MemoryBudget"]
+__all__ = ["Idling", "MemoryBudget", "ModelMemory"]
 
 LOGGER = get_logger("pytriton.workers")
 
@@ -26,6 +27,21 @@ BYTES = integer()
 MIB = 2**20
 
 
+class ModelMemory(NamedTuple):
+    """What the worker processes of a model take of this machine's memory, in bytes.
+
+    Attributes:
+        taken: By all. Of what several share, each counts its part (PSS). Those that start count at least as much as
+            they took before.
+        leaving: By those of them that end.
+        freed: What the end of those that may end would free.
+    """
+
+    taken: int
+    leaving: int
+    freed: int
+
+
 class Idling(Protocol):
     """A model whose worker processes may end until a request comes."""
 
@@ -33,11 +49,8 @@ class Idling(Protocol):
     def name(self) -> str:
         """Of the model."""
 
-    def memory_bytes(self) -> tuple[int, int]:
-        """What its processes take of this machine's memory, and those of them that end.
-
-        Of what several share, each counts its part (PSS). Those that start count at least as much as they took before.
-        """
+    def memory(self) -> ModelMemory:
+        """What its processes take of this machine's memory."""
 
     def idle_s(self) -> float:
         """Seconds since its last request; 0 while it has one, and infinite if no process may end."""
@@ -54,7 +67,7 @@ class MemoryBudget:
     """The memory that the worker processes of all models may take together.
 
     Args:
-        limit_bytes: In bytes, as :meth:`Idling.memory_bytes` counts them.
+        limit_bytes: In bytes, as :meth:`Idling.memory` counts them.
 
     Raises:
         PyTritonBadParameterError: It is no integer above 0.
@@ -69,7 +82,13 @@ class MemoryBudget:
         self._changed = threading.Condition()  # guards what follows
         self._looks_wanted = self._looks_taken = 0
         self._has_room = True  # as enforce() returned
-        self._is_ended = False
+        self._has_thread = self._is_ended = False
+
+    def start(self, models: Iterable[Idling]) -> None:
+        """Do :meth:`watch` on a thread of its own, unless that has begun."""
+        if not self._has_thread:
+            self._has_thread = True
+            keep_running(lambda: self.watch(models), "pytriton-memory")
 
     def watch(self, models: Iterable[Idling]) -> None:
         """Keep to the budget until :meth:`end`.
@@ -123,14 +142,12 @@ class MemoryBudget:
         Returns:
             Whether there is room for all processes that start, or nothing ends that would make more.
         """
-        memory, leaving_bytes = dict[Idling, int](), 0
-        for model in models:
-            taken, leaving = model.memory_bytes()
-            leaving_bytes += leaving
-            if taken > leaving:
-                memory[model] = taken - leaving
-        self._called = {model: self._called.get(model, -math.inf) for model in memory}
-        excess = sum(memory.values()) - self._limit
+        memory = {model: model.memory() for model in models}
+        leaving_bytes = sum(each.leaving for each in memory.values())
+        self._called = {
+            model: self._called.get(model, -math.inf) for model, each in memory.items() if each.taken > each.leaving
+        }
+        excess = sum(each.taken - each.leaving for each in memory.values()) - self._limit
         has_room = not leaving_bytes or excess + leaving_bytes <= 0
         for model, idle_s in self._idle() if excess > 0 else ():
             try:
@@ -138,7 +155,7 @@ class MemoryBudget:
             except PyTritonInvalidOperationError as error:
                 LOGGER.debug("%s", error)
                 continue
-            excess -= memory[model]
+            excess -= memory[model].freed
             has_room = False
             LOGGER.info(
                 "model %s: its workers end, %.0f s after the last request, as all take more than the budget, %.0f MiB",

@@ -6,7 +6,7 @@ import math
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -246,6 +246,10 @@ class WorkerPool(ABC):
         Raises:
             PyTritonInvalidOperationError: They may have open sequences, or their callables are being replaced.
         """
+
+    def staying(self) -> Collection[str]:
+        """Names of the processes that :meth:`end_idle` leaves."""
+        return ()
 
     @abstractmethod
     def interrupt(self) -> None:

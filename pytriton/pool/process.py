@@ -183,15 +183,20 @@ class ChildProcess:
         A process that has not read the whole question by then cannot be sent anything else, and ends.
 
         Returns:
-            None at the timeout, if the process has ended, or if ``is_cancelled`` returns true.
+            None at the timeout, also while another question is asked; if the process has ended, or if ``is_cancelled``
+            returns true.
         """
-        with self._asking:
+        deadline = time.monotonic() + timeout_s
+        if not self._asking.acquire(timeout=max(0.0, timeout_s)):
+            return None
+        try:
             number = next(self._numbers)
             sender = threading.Thread(target=self.send, args=(question, number, value), daemon=True)
             sender.start()
             with self._changed:
                 self._changed.wait_for(
-                    lambda: number in self._answers or self._has_ended or is_cancelled(), max(0.0, timeout_s)
+                    lambda: number in self._answers or self._has_ended or is_cancelled(),
+                    max(0.0, deadline - time.monotonic()),
                 )
                 answer = self._answers.get(number)
                 self._answers.clear()
@@ -199,6 +204,8 @@ class ChildProcess:
                 self._pipe.end_sending()
             sender.join()
             return answer
+        finally:
+            self._asking.release()
 
     def stop(self) -> None:
         """End the process when its callable has returned. Thread-safe; waits for nothing."""

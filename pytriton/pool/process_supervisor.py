@@ -83,6 +83,7 @@ class ProcessSupervisor(ABC):
         """Start a process.
 
         Raises:
+            InterruptedError: None was started; it is to be tried again, unless :meth:`stop` was called.
             OSError: None can be started now.
             PyTritonWorkerError: None can be started ever.
         """
@@ -241,8 +242,11 @@ class ProcessSupervisor(ABC):
         """Start a process and follow it to its end; returns how it ended, None if it was asked to."""
         try:
             process = self._start()
+        except InterruptedError:  # it is wanted no more, or not from where it came
+            return None
         except OSError as error:
-            return f"no process can be started: {error}{limit_of(error)}"
+            self._note_exit(f"no process can be started: {error}{limit_of(error)}")
+            return self._last_exit
         began = time.monotonic()
         LOGGER.info("%s is starting: process %d", self._title, process.pid)
         with self._changed:
@@ -300,7 +304,7 @@ class ProcessSupervisor(ABC):
         with self._changed:
             is_leaving, self._is_leaving = self._is_leaving, False
             self._process, self._ready_since, self._changed_at = None, None, time.time()
-            self._ends_once_ready, self._is_restart = False, self._is_wanted
+            self._ends_once_ready, self._is_restart = self._ends_once_ready and not is_leaving, self._is_wanted
             self._changed.notify_all()
         self._look_at_memory()
         return is_leaving

@@ -271,6 +271,13 @@ class ProcessWorkerPool(ScalablePool):
     def end_idle(self) -> None:
         self._idle_workers.end_all(self._minimum(), waits=False)
 
+    @override
+    def staying(self) -> set[str]:
+        minimum = self._minimum()
+        keeps_templates = self.processes.keep_template or minimum > 0
+        stay = [*(self._templates if keeps_templates else ()), *[*self._all_workers][:minimum]]
+        return {each.status().name for each in stay}
+
     def _minimum(self) -> int:
         """How many workers stay while the model is idle, if others are to end."""
         return self.processes.minimum or 0
@@ -278,6 +285,8 @@ class ProcessWorkerPool(ScalablePool):
     @override
     def scale(self, count: int, reload: Callable[[], None], any_may_leave: bool) -> None:
         to_zero = type(count) is int and not count
+        if to_zero:
+            self._idle_workers.check_sequences()
         if not to_zero or len(self.workers) != 1:
             self._scale(1 if to_zero else count, reload, any_may_leave)
         if to_zero:
@@ -351,9 +360,11 @@ class ProcessWorkerPool(ScalablePool):
         changed: list[LocalWorkerSupervisor] = []
         try:
             for supervisor in self._all_workers:
-                supervisor.rebind(infer.factory, infer.takes_device())
                 changed.append(supervisor)
-        except PyTritonWorkerError:
+                supervisor.rebind(infer.factory, infer.takes_device())
+        except BaseException as error:  # Ctrl+C, too
+            if isinstance(error, PyTritonWorkerError):  # the last one has the callable that it had
+                changed.pop()
             for supervisor in changed:
                 supervisor.rebind(self.processes.factory, self.processes.takes_device())
             raise

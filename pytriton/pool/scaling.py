@@ -154,18 +154,26 @@ class IdleWorkers:
         Raises:
             PyTritonInvalidOperationError: They may have open sequences, or it would have to wait.
         """
+        if not self.replacing.acquire(blocking=waits):
+            raise PyTritonInvalidOperationError(f"the callables of model {self._model_name!r} are being replaced")
+        try:
+            self.check_sequences()
+            self._workers.end_idle(minimum)
+        finally:
+            self.replacing.release()
+
+    def check_sequences(self) -> None:
+        """Check that all sequences have ended.
+
+        Raises:
+            PyTritonInvalidOperationError: Some may be open.
+        """
         idle_s = self._workers.idle_s()
         if idle_s < self._sequence_s:
             raise PyTritonInvalidOperationError(
                 f"model {self._model_name!r} may have open sequences, because its last request came {idle_s:.1f} s "
                 f"ago; end its workers {self._sequence_s:g} s after the last request, or later"
             )
-        if not self.replacing.acquire(blocking=waits):
-            raise PyTritonInvalidOperationError(f"the callables of model {self._model_name!r} are being replaced")
-        try:
-            self._workers.end_idle(minimum)
-        finally:
-            self.replacing.release()
 
     def watch(self, thread: str, idle_s: float, minimum: int) -> None:
         """End all but ``minimum`` workers each time that the model has been idle for so long, until :meth:`stop`.

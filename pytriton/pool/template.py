@@ -128,7 +128,10 @@ class Template(ProcessSupervisor):
             InterruptedError: The wait was cancelled, or the template was stopped.
         """
         self.want()
-        before = self._failed_starts
+        with self._changed:
+            process, before = self._process, self._failed_starts
+            if process is not None and self._is_leaving:  # it may wait for a worker that has come since then
+                process.kill()
 
         def is_ready() -> bool:
             return self._ready_since is not None and not self._is_leaving
@@ -157,25 +160,19 @@ class Template(ProcessSupervisor):
     ) -> ForkedProcess:
         """Fork a worker; the arguments are those of :data:`pytriton.pool.process.Launch`.
 
-        A template that ends meanwhile is followed by another one, which is waited for.
-
         Raises:
             OSError: It could not be forked.
             PyTritonWorkerError: No template can be started.
-            InterruptedError: The wait was cancelled, or the template was stopped.
+            InterruptedError: The wait was cancelled, or the template was stopped or has ended. Another one may follow;
+                it needs another pipe, as the worker may have been forked.
         """
-        while True:
-            process = self._wait_forking(is_cancelled)
-            try:
-                return self._fork_by(process, [spec, pipe], descriptors, is_cancelled)
-            except ConnectionError:  # it has ended
-                self._wait_forgotten(process, is_cancelled)
-
-    def _wait_forgotten(self, process: ChildProcess, is_cancelled: Callable[[], bool]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._process is not process or not self.is_alive() or is_cancelled())
-        if is_cancelled():
-            raise InterruptedError("the worker was stopped")
+        process = self._wait_forking(is_cancelled)
+        try:
+            return self._fork_by(process, [spec, pipe], descriptors, is_cancelled)
+        except ConnectionError as error:
+            with self._changed:  # or this would ask it again
+                self._changed.wait_for(lambda: self._process is not process or not self.is_alive() or is_cancelled())
+            raise InterruptedError(f"the {self._title} has ended") from error
 
     def _fork_by(
         self, process: ChildProcess, own: Sequence[int], descriptors: Sequence[int], is_cancelled: Callable[[], bool]

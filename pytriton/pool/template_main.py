@@ -192,7 +192,9 @@ def _die_with(lifeline: int) -> None:
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-    if select.select([own], [], [], 0)[0]:  # it has ended before
+    poll = select.poll()
+    poll.register(own, select.POLLIN)
+    if poll.poll(0):  # it has ended before
         os._exit(1)
 
 

@@ -66,7 +66,7 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
 
         Args:
             template: Forks the processes that follow.
-            wait: Until the new process is ready.
+            wait: Until the new process is ready. Otherwise one that starts from another template is killed.
 
         Raises:
             PyTritonWorkerError: The new process could not be started, or was not ready in time.
@@ -77,6 +77,8 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
             before.wake()  # the next process may wait for it
         if wait:
             self.want()
+        else:
+            self._kill_starting()
 
         def is_settled() -> bool:
             return self._ready_since is not None and not self._is_leaving
@@ -92,6 +94,21 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
             reason = self._last_exit if has_failed() else "it took too long"
             raise PyTritonWorkerError(f"{self._title} could not be forked again: {reason}")
 
+    def _kill_starting(self) -> None:
+        """Replace a process that is not ready, and may never be."""
+        with self._changed:
+            process = self._process
+            if process is None or self._ready_since is not None or self._forked_from is self._template:
+                return
+            self._is_leaving = True
+        process.kill()
+
+    @override
+    def _note_ready(self, is_async: bool) -> None:
+        super()._note_ready(is_async)
+        if self._forked_from is not self._template:  # which has changed while it started
+            self.restart()
+
     @override
     def stop(self) -> None:
         super().stop()
@@ -104,8 +121,9 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
 
     def _launch(self, spec: SpecT, descriptors: Sequence[int] = ()) -> ChildProcess:
         """Start a process, which inherits descriptors. Raises as :meth:`_start`."""
-        self._wait_for_room()
         template = self._forked_from = self._template
+        if template is None or not template.start_s():  # else the template itself waits
+            self._wait_for_room()
         spec = replace(spec, log_levels=log_levels())
         launch: Launch = Program(PROGRAM, spec.resources.environment())
         if template is not None:
@@ -173,10 +191,11 @@ class Templates:
                 )
             for supervisor in supervisors:
                 supervisor.fork_from(template)
-        except PyTritonWorkerError:
+        except BaseException:  # Ctrl+C, too
             for supervisor in supervisors:
                 supervisor.fork_from(before, wait=False)
-            self._end(self._templates[-1])
+            if self._templates[-1] is not before:
+                self._end(self._templates[-1])
             raise
         self._end(before)
 

@@ -41,16 +41,19 @@ class HostedApp:
 
     def is_alive(self) -> bool:
         """Whether it serves; True without an app."""
-        return self.launched is None or self.launched.is_alive()
+        launched = self.launched
+        return launched is None or launched.is_alive()
 
     def announce(self, models: Iterable[TritonModelConfig], is_wanted: Callable[[], bool]) -> None:
         """Log where it is, once it accepts requests; the errors are those of :meth:`LaunchedApp.announce`."""
-        if self.launched is not None:
-            self.launched.announce([*models], DEFAULT_TRITON_STARTUP_TIMEOUT_S, is_wanted)
+        launched = self.launched
+        if launched is not None:
+            launched.announce([*models], DEFAULT_TRITON_STARTUP_TIMEOUT_S, is_wanted)
 
     def pids(self) -> list[int]:
         """The process ids of its processes."""
-        return [] if self.launched is None else self.launched.pids()
+        launched = self.launched
+        return [] if launched is None else launched.pids()
 
     def drain(self, wait_passed_on: Callable[[float], object], deadline: float) -> None:
         """Have it answer the requests in progress.
@@ -59,17 +62,20 @@ class HostedApp:
             wait_passed_on: Waits until the server's edge has no request any more that it passes on to the app.
             deadline: In :func:`time.monotonic` seconds.
         """
-        if self.launched is not None:
-            self.launched.end_pages()
+        launched = self.launched
+        if launched is not None:
+            launched.end_pages()
             wait_passed_on(deadline)
-            self.launched.drain(deadline - time.monotonic())
+            launched.drain(deadline - time.monotonic())
 
     def kill(self) -> None:
         """End its processes at once; from any thread."""
-        if self.launched is not None:
-            self.launched.kill()
+        launched = self.launched
+        if launched is not None:
+            launched.kill()
 
     def close(self) -> None:
         """End its processes, and the sockets on which it listens. May be called twice."""
-        if self.launched is not None:
-            self.launched.close()
+        launched, self.launched = self.launched, None  # another one may follow
+        if launched is not None:
+            launched.close()

@@ -129,14 +129,15 @@ def test_requests_in_flight_are_answered_before_an_end(form: str, ending: str):
 
 
 def workers() -> list[str]:
-    """The threads of instances."""
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("pytriton-model-")]
+    """The threads of instances, and of a budget of memory."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith(("pytriton-model-", "pytriton-memory"))]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_triton_to_which_nothing_refers_stops_and_answers_what_is_in_flight(form: str, tmp_path: Path):
     held = Held()
-    triton = Triton(workspace=tmp_path / "workspace")
+    triton = Triton(workspace=tmp_path / "workspace", memory_budget=2**40)
     triton.connect()
     page = triton.serve_metrics(0, registry=CollectorRegistry())
     models = Models(triton)

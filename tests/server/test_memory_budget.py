@@ -9,8 +9,9 @@ import pytest
 from pytriton.client import ModelClient
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
+from pytriton.pool import memory_budget
 from pytriton.pool.resources import memory_of
-from pytriton.triton import Triton
+from pytriton.triton import Triton, TritonLifecyclePolicy
 from pytriton.workers import Processes
 from tests.server.arrays import filled
 from tests.server.own_server import address
@@ -70,3 +71,13 @@ def test_models_that_nobody_calls_leave_memory_to_those_that_are_called(free_con
         assert "at zero" in states().values()
         with ModelClient(url, f"m{MODELS - 1}") as client:
             assert client.infer_batch(filled(1.0))["y"][0, 0] == float(MODELS)
+
+
+def test_the_budget_holds_already_while_the_server_starts_with_its_models(free_config, monkeypatch):
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", 3600.0)  # else starts would go on without it
+    store = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+    with Triton(config=free_config, memory_budget=BUDGET, triton_lifecycle_policy=store) as triton:
+        triton.bind("m", Processes(heavy(1), count=1), X, Y)
+        triton.run()
+        with ModelClient(address(free_config, "http"), "m") as client:
+            assert client.infer_batch(filled(1.0))["y"][0, 0] == 2.0

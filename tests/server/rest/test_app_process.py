@@ -18,10 +18,11 @@ import pytest
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonServerError, PyTritonValidationError
 from pytriton.rest import RestConfig
-from pytriton.triton import Triton
+from pytriton.triton import Triton, TritonLifecyclePolicy
 from tests.server.conftest import local_config
 from tests.server.own_server import server_of
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
+from tests.server.proxies import HAS_EDGE
 from tests.server.rest.apps import app_config, app_processes, url_of, with_app
 from tests.server.tls import Certificates
 from tests.server.traffic import Gate
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.either_proxy
 TOKEN = "secret-of-the-app"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 ORIGIN = "https://shop.example"
+AT_RUN = TritonLifecyclePolicy(launch_triton_on_startup=False)
 
 
 def shout(text: str) -> str:
@@ -57,6 +59,46 @@ def test_a_typed_function_answers_json(app):
     response = answer(app)
     assert response.status_code == 200
     assert response.json() == {"result": "HELLO"}
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="about the edge, which answers /predict without the app")
+def test_a_call_that_comes_before_its_model_does_not_wait_for_an_app_that_starts_later():
+    def is_live():
+        with suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{config.http_port}/v2/health/live", timeout=60).status_code == 200
+
+    with (
+        local_config() as config,
+        app_config() as rest,
+        Triton(config=config, rest=rest, triton_lifecycle_policy=AT_RUN) as triton,
+        ThreadPoolExecutor() as pool,
+    ):
+        triton.launch()
+        wait_for(lambda: app_processes(rest), "the app's process")
+        (pid,) = app_processes(rest)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_for(is_live, "the server to be live")
+            answered = pool.submit(httpx.post, url_of(rest, "/predict/shout"), json={"text": "a"}, timeout=60)
+            triton.bind(shout)
+            triton.connect()
+            assert answered.result().json() == {"result": "A"}
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_start_that_has_failed_can_be_tried_again_with_the_app():
+    with (
+        local_config() as config,
+        app_config() as rest,
+        Triton(config=config, rest=rest, triton_lifecycle_policy=AT_RUN) as triton,
+    ):
+        triton.bind(shout)
+        with socket.create_server(("127.0.0.1", config.http_port)), pytest.raises(PyTritonServerError, match="port"):
+            triton.run()
+        triton.run()
+        response = httpx.post(url_of(rest, "/predict/shout"), json={"text": "a"}, timeout=60)
+        assert response.json() == {"result": "A"}
 
 
 def test_all_processes_of_an_app_with_a_port_of_its_own_serve():

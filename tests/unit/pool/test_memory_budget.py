@@ -18,7 +18,7 @@ from pytriton.model import Model as BoundModel
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_spec import describe
 from pytriton.pool import memory_budget
-from pytriton.pool.memory_budget import MemoryBudget
+from pytriton.pool.memory_budget import MemoryBudget, ModelMemory
 from pytriton.pool.pool import ServedModel, WorkerStatus
 from pytriton.worker.context import TritonContext
 from pytriton.worker.inference import Options
@@ -29,16 +29,17 @@ from tests.server.processes import wait_for
 @dataclass(eq=False)
 class Model:
     name: str
-    memory: int
+    bytes: int
     idle: float
     has_sequences: bool = False
     ended: bool = False
     asked: int = 0
     has_gone: bool = True  # once it has ended
+    stays: int = 0  # of the memory, after that
 
-    def memory_bytes(self):
-        taken = 0 if self.ended and self.has_gone else self.memory
-        return taken, taken if self.ended else 0
+    def memory(self):
+        taken = self.stays if self.ended and self.has_gone else self.bytes
+        return ModelMemory(taken, taken - self.stays if self.ended else 0, self.bytes - self.stays)
 
     def idle_s(self):
         self.asked += 1
@@ -83,9 +84,19 @@ def test_an_excess_is_told_once_until_it_has_gone(caplog):
     budget = MemoryBudget(50)
     with caplog.at_level(logging.WARNING, "pytriton"):
         for memory in (100, 100, 10, 100):
-            model.memory = memory
+            model.bytes = memory
             budget.enforce([model])
     assert caplog.text.count("none of them can end now") == 2
+
+
+def test_memory_that_stays_when_workers_end_counts_and_its_excess_is_told_once(caplog):
+    models = [Model(name, 100, 9.0, stays=80) for name in "abc"]
+    budget = MemoryBudget(200)
+    with caplog.at_level(logging.WARNING, "pytriton"):
+        for _ in range(3):
+            budget.enforce(models)
+    assert all(model.ended for model in models)
+    assert caplog.text.count("take 0 MiB more than their budget") == 1
 
 
 def test_only_models_are_asked_that_may_have_been_idle_for_longest():
@@ -130,32 +141,42 @@ def test_a_process_starts_when_those_that_make_room_for_it_have_ended(monkeypatc
 
 
 def test_a_process_starts_although_nothing_makes_room_or_takes_long_to_do_so(monkeypatch):
+    monkeypatch.setattr(memory_budget, "PATIENCE_S", 3600.0)
     with watching(50, Model("busy", 100, 0.0)) as budget:
         budget.wait_for_room(lambda: False)
     monkeypatch.setattr(memory_budget, "PATIENCE_S", 0.2)
-    with watching(50, Model("idle", 100, 5.0, has_gone=False)) as budget:
+    idle = Model("idle", 100, 5.0, has_gone=False)
+    with watching(50, idle) as budget:
         budget.wait_for_room(lambda: False)
+        assert idle.ended
+        assert not budget._has_room
 
 
 def test_a_process_that_starts_counts_as_much_as_before_and_one_elsewhere_nothing():
     tensors = [[Tensor(name=name, shape=(-1,), dtype=np.float32)] for name in "xy"]
     told = []
-    workers = SimpleNamespace(pool=lambda served: SimpleNamespace(workers=[], statuses=lambda: told))
+    staying = []
+    pool = SimpleNamespace(workers=[], statuses=lambda: told, staying=lambda: staying)
+    workers = SimpleNamespace(pool=lambda served: pool)
     config = describe("m", 1, *tensors, ModelConfig(), 1)
     model = BoundModel(workers, ServedModel(config, TritonContext(), Options(), Observation()))
 
     def counted(state, pid=None, kind="process"):
         told[:] = [WorkerStatus("m-0", kind, state, pid, pss_bytes=1 if kind == "remote" else None)]
-        return model.memory_bytes()
+        return model.memory()
 
-    assert counted("starting") == (0, 0)
-    ready, _ = counted("ready", os.getpid())
-    assert ready > 0
-    taken, leaving = counted("leaving", os.getpid())
-    assert taken == leaving > 0
-    assert counted("at zero") == (0, 0)
-    assert counted("starting") == (ready, 0)
-    assert counted("ready", os.getpid(), "remote") == (0, 0)
+    assert counted("starting") == (0, 0, 0)
+    ready, leaving, freed = counted("ready", os.getpid())
+    assert ready == freed > leaving == 0
+    taken, leaving, freed = counted("leaving", os.getpid())
+    assert taken == leaving > freed == 0
+    assert counted("at zero") == (0, 0, 0)
+    assert counted("starting") == (ready, 0, 0)
+    assert counted("ready", os.getpid(), "remote") == (0, 0, 0)
+    staying.append("m-template")
+    assert 0 < counted("ready", os.getpid()).freed <= ready
+    staying.append("m-0")
+    assert counted("ready", os.getpid()).freed == 0
 
 
 @pytest.mark.parametrize("given", [0, -1, True, 1.5, "8 GiB"])

@@ -38,9 +38,13 @@ class Forked:
     """A template and its workers, until the end of a test."""
 
     def __init__(self, folder, factory):
-        self.folder, self.factory = folder, factory
-        self.template = Template("model", self.spec(0), RestartPolicy(), **LIMITS)
-        self.all = [self.template]
+        self.folder, self.all = folder, []
+        self.template = self.another(factory)
+
+    def another(self, factory):
+        self.factory = factory
+        self.all.insert(0, Template("model", self.spec(0), RestartPolicy(), **LIMITS))
+        return self.all[0]
 
     def spec(self, index):
         config, path = TritonModelConfig("model"), f"{self.folder}/socket.{index}"
@@ -180,6 +184,7 @@ def test_a_fork_that_fails_is_tried_again(forked, caplog):
 def test_a_worker_that_waits_for_its_template_can_be_stopped(forked):
     model = forked(hanging)
     waiting = model.supervise()
+    wait_for(lambda: waiting._forked_from is model.template and model.template.status().pid, "it to wait")
     waiting.stop()
     waiting.join()
     assert waiting.status().state == "stopped"
@@ -197,6 +202,70 @@ def test_without_a_template_a_worker_is_given_up_with_its_reason(forked):
     model = forked(lambda: 1 / 0)
     with pytest.raises(PyTritonWorkerError, match=r"(?s)template of model could not be started.*ZeroDivisionError"):
         model.worker()
+
+
+def test_a_template_that_leaves_while_a_worker_lives_is_followed_by_another_that_forks(forked):
+    model = forked()
+    lives, starts = model.worker(0), model.worker(1)
+    starts.end_idle()
+    wait_for(lambda: starts.status().state == "at zero", "it to end")
+    left, pid = model.template.status().pid, lives.status().pid
+    model.template.end_idle()  # as where the other worker was at zero a moment ago
+    starts.want()
+    wait_for(lambda: starts.status().state == "ready", "it to be forked")
+    assert model.template.status().pid != left
+    assert (lives.status().state, lives.status().pid) == ("ready", pid)
+
+
+def test_a_wait_for_a_template_that_is_over_is_no_death(forked, caplog):
+    model = forked()
+    worker = model.worker()
+    first, hangs = worker.status().pid, model.another(hanging)
+    worker.fork_from(hangs, wait=False)
+    worker.restart()
+    wait_for(lambda: worker.status().pid is None and worker._forked_from is hangs, "it to wait for the other one")
+    worker.fork_from(model.template)
+    assert worker.status().state == "ready"
+    assert worker.status().pid != first
+    assert worker.status().last_error == ""
+    assert "died" not in caplog.text
+
+
+def test_a_worker_that_starts_from_a_template_that_is_given_up_is_replaced(forked):
+    def never_ready():
+        def infer(requests):
+            return []
+
+        infer.after_fork = lambda worker: threading.Event().wait()
+        return infer
+
+    model = forked()
+    worker = model.worker()
+    first, refused = worker.status().pid, model.another(never_ready)
+    refused.wait_ready(time.monotonic() + DEADLINE_S)
+    worker.fork_from(refused, wait=False)
+    worker.restart()
+    wait_for(lambda: worker.status().pid not in (None, first), "a process that is never ready")
+    worker.fork_from(model.template, wait=False)
+    wait_for(lambda: worker.status().state == "ready", "the next one")
+    assert worker._forked_from is model.template
+
+
+def test_a_worker_that_is_asked_something_long_counts_as_busy_meanwhile(forked):
+    worker = forked().worker()
+    with worker._process._asking, ThreadPoolExecutor(1) as pool:  # as during a rebind
+        assert pool.submit(worker.quiet_s).result(DEADLINE_S) == 0.0
+
+
+def test_the_status_has_the_reason_why_no_process_can_be_started(forked, monkeypatch):
+    def failing(*arguments, **options):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    model = forked()
+    worker = model.worker()
+    monkeypatch.setattr(model.template, "fork", failing)
+    os.kill(worker.status().pid, signal.SIGKILL)
+    wait_for(lambda: "Cannot allocate memory" in worker.status().last_error, "the reason")
 
 
 def test_forks_leave_no_descriptor_in_the_template_and_in_this_process(forked):

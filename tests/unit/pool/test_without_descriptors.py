@@ -63,7 +63,7 @@ def test_a_request_that_cannot_be_refused_for_want_of_descriptors_is_refused_lat
     channel.send(Frame(REQUEST, 1, 1, metadata=json.dumps(details).encode()))
     before = len(os.listdir("/proc/self/fd"))
     with no_free_descriptor():
-        assert held.wait(60.0).has_batch
+        assert held.wait(60.0).is_wanted
     assert len(os.listdir("/proc/self/fd")) == before
-    assert held.wait(60.0).has_batch
+    assert held.wait(60.0).is_wanted
     assert channel.receive().kind == ERROR

@@ -189,7 +189,7 @@ function workerTable(found, used) {
     return h("tr", { "data-worker": each.name }, h("th", { scope: "row" }, each.name, several.has(each.model) && ` v${each.version}`), cell("State", h("span", { class: `badge ${state}` }, each.state), countsOf(each)),
       cell("Since", each.since ? ago(Date.now() / 1000 - each.since) : "–"), cell("Kind", each.instances > 1 ? `${each.kind} × ${each.instances}` : each.kind), cell("Host", each.host), cell("Process", each.pid ?? "–"),
       cell("In flight", each.batches ?? "–"),
-      cell("Restarts", String(each.restarts)), cell("Memory", own ? bytes(own.memory) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
+      cell("Restarts", String(each.restarts)), cell("Memory", own || each.pss_bytes ? bytes(own ? own.memory : each.pss_bytes) : "–"), cell("CPU", own ? percent(own.cpu) : "–"), cell("Last error", error || "–"));
   });
   const heads = ["Worker", "State", "Since", "Kind", "Host", "Process", "In flight", "Restarts", "Memory", "CPU", "Last error"];
   return h("div", { class: "scroll" }, h("table", { class: "cards" }, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, rows)));
