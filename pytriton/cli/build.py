@@ -45,6 +45,7 @@ def build(
     batch: options.Batch = None,
     max_batch_size: options.MaxBatchSize = None,
     labels: options.Labels = None,
+    module: options.Module = None,
 ) -> None:
     """Write a folder from which docker builds an image that serves a program, or saved models.
 
@@ -53,7 +54,7 @@ def build(
     has made is replaced, another one never.
     """
     with exit_on_error():
-        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels)
+        arguments = LoadArguments(method, trust_files, inputs or (), batch, max_batch_size, labels, module=module)
         build_image(targets, arguments, workers, output, name, include or [], requirement or [], wheelhouse, typer.echo)
 
 
@@ -98,7 +99,7 @@ def _sources(texts: Sequence[str], arguments: LoadArguments, workers: int | None
         if include:
             raise TargetError("--include is for programs; name all files of models as arguments")
         flags = [*arguments.flags(), *([] if workers is None else ["--workers", str(workers)])]
-        return of_files(target.files, flags, trust=arguments.trust)
+        return of_files(target.files, flags, arguments.module or "", trust=arguments.trust)
     if len(texts) > 1 or arguments != LoadArguments() or workers is not None:
         raise TargetError("give one program, which has its options itself, or files of models")
     name, separator, attribute = texts[0].partition(":")

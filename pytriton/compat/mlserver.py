@@ -39,8 +39,11 @@ def read_settings(path: Path) -> ModelSettings:
     try:
         told = json.loads(path.read_bytes())
         uri = (told.get("parameters") or {}).get("uri") or "."
-        return ModelSettings(told.get("name", ""), str(told["implementation"]), uri)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        found = ModelSettings(told.get("name", ""), told["implementation"], uri)
+        if not all(isinstance(each, str) for each in found):
+            raise TypeError("name, implementation and uri are texts")
+        return found
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise PyTritonValidationError(
             f"{path} is no file of settings of MLServer: {error!r:.200}; it needs name and implementation"
         ) from error
@@ -54,7 +57,10 @@ def local_path(text: str) -> Path:
     """
     if not re.match(r"[A-Za-z][\w+.-]+://", text):
         return Path(text)
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise PyTritonValidationError(f"{text} is no address: {error}") from error
     if parts.scheme != "file":
         raise PyTritonValidationError(
             f"{text} is not on this machine; fetch it first, and give the folder (in a pod of KServe: /mnt/models)"

@@ -63,8 +63,12 @@ def _is_xgboost(path: Path, head: bytes) -> bool:
 
 FORMATS = (
     Format("MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file()),
-    Format("skops", (".skops",), "sklearn", "sklearn", ("skops", "sklearn"), False, _has("schema.json")),
-    Format("pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "sklearn"), True, is_pickle),
+    Format(
+        "skops", (".skops",), "sklearn", "sklearn", ("joblib", "pandas", "skops", "sklearn"), False, _has("schema.json")
+    ),
+    Format(
+        "pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "pandas", "sklearn"), True, is_pickle
+    ),
     Format("TorchServe", (".mar",), "torchserve", "", (), True, _has(MANIFEST)),
     Format("torch.export", (".pt2",), "torch", "torch", ("torch",), True, _has(r"[^/]+/models/[^/]+\.json")),
     Format("TorchScript", (".pt", ".pth"), "torch", "torch", ("torch",), True, _has(r"[^/]+/constants\.pkl")),

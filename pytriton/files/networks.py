@@ -104,13 +104,16 @@ def _what_runs_code(folder: Path) -> Iterator[str]:
         if path.name in ROUTERS or (path.name == MODULES and path.parent != folder):
             yield f"{name}, with modules within a module"
         elif path.name == MODULES:
-            types = [str(each.get("type")) for each in json.loads(path.read_bytes())]
+            modules = json.loads(path.read_bytes())
+            types, paths = ([str(each.get(key, "")) for each in modules] for key in ("type", "path"))
             yield from (f"the module {each} in {name}" for each in types if not MODULE.fullmatch(each))
+            outside = (each for each in paths if not (folder / each).resolve().is_relative_to(folder.resolve()))
+            yield from (f"the module in {each}, outside of it, in {name}" for each in outside)
         elif "config" in path.name and TRUSTING in json.dumps(json.loads(path.read_bytes())):
             yield f"{TRUSTING} in {name}"
         elif path.name.endswith(INDEX):
             files = json.loads(path.read_bytes()).get("weight_map", {}).values()
             yield from (f"weights in {each} in {name}" for each in files if not SHARD.fullmatch(str(each)))
     for path in sorted(folder.rglob(PICKLED)):
-        if not any(path.parent.glob(SAFE)):
+        if not any(path.parent.glob(f"*model{SAFE}")):
             yield f"pickled weights in {path.relative_to(folder)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ FIELDS: dict[str, dict[int, str]] = {
 GRAPH = 7
 INPUT, NAME, TYPE, TENSOR, SHAPE = 11, 1, 2, 1, 2  # in a graph, in an input, in a type, and in the type of a tensor
 VARINT, FIXED64, TEXT, FIXED32 = 0, 1, 2, 5
+MOST_FIELDS = 100_000  # before the graph
 MOST_DEPTH = 64  # of messages in messages
 VARINT_BYTES = 10
 
@@ -41,7 +43,8 @@ def looks_like_onnx(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return any(number == GRAPH and kind == TEXT for number, kind, _, _ in _fields(data, 0, len(data)))
+            fields = islice(_fields(data, 0, len(data)), MOST_FIELDS)
+            return any(number == GRAPH and kind == TEXT for number, kind, _, _ in fields)
     except (OSError, ValueError):
         return False
 

@@ -72,8 +72,11 @@ def check_survives(path: Path, library: str) -> None:
     command = [sys.executable, "-I", "-S", "-c", program, json.dumps(where), str(path)]
     try:
         status = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S).returncode
-    except subprocess.TimeoutExpired:
-        status = -1
+    except subprocess.TimeoutExpired as error:
+        raise PyTritonValidationError(
+            f"{path} was not read by {library} within {TIMEOUT_S} s: it is damaged, or this machine is too busy; try "
+            "again"
+        ) from error
     if status < 0:
         raise PyTritonValidationError(
             f"{path} is damaged: a process that reads it dies in {library}; save the model again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from pytriton.image.wheel import write_wheel
 
 __all__ = ["write_folder"]
 
+PIECE_BYTES = 1 << 20
 LIST = "files.sha256"  # in the format of sha256sum: in the folder, `sha256sum --check files.sha256`
 
 
@@ -48,7 +50,8 @@ def write_folder(sources: Sources, folder: Path, image: str, *, is_vendored: boo
         for name, text in texts_of(sources.command, image, wheel.name, is_vendored=is_vendored).items():
             _put(new / name, text.encode())
         for name, path in sources.files.items():
-            _put(new / "models" / name, path.read_bytes())
+            (new / "models" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, new / "models" / name)  # it may be large
         _put(new / LIST, "".join(f"{digest}  {name}\n" for name, digest in digests(new).items()).encode())
         for each in new.rglob("*"):
             each.chmod(0o755 if each.is_dir() else 0o644)
@@ -81,7 +84,15 @@ def check_replaceable(folder: Path) -> None:
 def digests(folder: Path) -> Mapping[str, str]:
     """SHA-256 of each file of a folder, by its path below it, in order."""
     files = sorted(each for each in folder.rglob("*") if not each.is_dir())
-    return {each.relative_to(folder).as_posix(): hashlib.sha256(each.read_bytes()).hexdigest() for each in files}
+    return {each.relative_to(folder).as_posix(): _digest(each) for each in files}
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.onnx import external_files
 from pytriton.saved.layouts import locate
+from pytriton.saved.model import locate_trusted
 
 __all__ = ["Sources", "of_files", "of_program"]
 
@@ -36,24 +37,21 @@ class Sources:
     extras: frozenset[str] = field(default=frozenset({"cli", "metrics", "rest"}))
 
 
-def of_files(models: Mapping[str, Path], flags: Sequence[str], *, trust: bool) -> Sources:
+def of_files(models: Mapping[str, Path], flags: Sequence[str], module: str = "", *, trust: bool) -> Sources:
     """Files of saved models, by name.
 
     Args:
         flags: Options of ``pytriton serve``.
+        module: What makes the network of weights, as ``package.module:factory``, in this folder or installed.
         trust: Whether the files may run code.
 
     Raises:
         PyTritonValidationError: A file is missing, damaged, of an unknown format, or not trusted.
     """
-    files, modules, requirements, targets = {}, set[str](), set[str](), []
+    folder, targets, requirements = Path.cwd(), [], set[str]()
+    files, modules = _with_imports([module.partition(":")[0]] if module else [], [], folder)
     for name, given in models.items():
-        path, found, _ = locate(given)
-        if found.runs_code and not trust:
-            raise PyTritonValidationError(
-                f"{path} has the format {found.title}, which can run any code when it is loaded; if you know where it "
-                "comes from, add --trust, which the image then has, too"
-            )
+        path, found, _ = locate_trusted(given, trust)
         files.update({f"{name}/{inner}": file for inner, file in _tree(path)})
         modules.update(found.packages)
         requirements.update(_required_by(path))
@@ -73,21 +71,12 @@ def of_program(path: Path, target: str, more: Iterable[Path]) -> Sources:
         PyTritonValidationError: A file is missing, outside of the folder of the program, or no Python.
     """
     folder = path.resolve().parent
-    files: dict[str, Path] = {}
-    modules: set[str] = set()
     requirements: set[str] = set()
-    sources, data = [path.resolve()], [_beside(each, folder) for each in more]
     is_run = not target and "__main__" in _texts(_parsed(path))
-    while sources:
-        source = sources.pop()
-        files[source.relative_to(folder).as_posix()] = source
-        tree = _parsed(source)
-        for name in _imports(tree):
-            local = _local(name, folder)
-            sources += [each for each in local if each.relative_to(folder).as_posix() not in files]
-            if not local and name.partition(".")[0] not in sys.stdlib_module_names:
-                modules.add(name.partition(".")[0])
-        data += [_beside(folder / text, folder) for text in _texts(tree) if _is_file(folder, text)]
+    files, modules = _with_imports([], [path.resolve()], folder)
+    trees = [_parsed(source) for source in files.values()]
+    data = [_beside(each, folder) for each in more]
+    data += [_beside(folder / text, folder) for tree in trees for text in _texts(tree) if _is_file(folder, text)]
     for each in data:
         around = (each if each.is_dir() else each.parent).relative_to(folder)
         files.update({(around / inner).as_posix(): file for inner, file in _tree(each)})
@@ -96,6 +85,32 @@ def of_program(path: Path, target: str, more: Iterable[Path]) -> Sources:
     serve = ["pytriton", "serve", target or path.name, "--rest-port", "8080"]
     command = ["python", path.name] if is_run else serve
     return Sources(command, files, frozenset(modules - {"pytriton"}), frozenset(requirements))
+
+
+def _with_imports(names: Sequence[str], sources: list[Path], folder: Path) -> tuple[dict[str, Path], set[str]]:
+    """The sources of modules in a folder and of all that they import from there; and top-level modules from elsewhere.
+
+    Args:
+        names: Of modules.
+        sources: More files, in the folder.
+    """
+    files: dict[str, Path] = {}
+    modules: set[str] = set()
+
+    def follow(name: str) -> None:
+        top = name.partition(".")[0]
+        sources.extend(each for each in _local(name, folder) if each.relative_to(folder).as_posix() not in files)
+        if not _is_local(top, folder) and top not in sys.stdlib_module_names:
+            modules.add(top)
+
+    for name in names:
+        follow(name)
+    while sources:
+        source = sources.pop()
+        files[source.relative_to(folder).as_posix()] = source
+        for name in _imports(_parsed(source), source.relative_to(folder).parent.parts):
+            follow(name)
+    return files, modules
 
 
 def _tree(path: Path) -> Iterator[tuple[str, Path]]:
@@ -136,21 +151,28 @@ def _parsed(path: Path) -> ast.Module:
         raise PyTritonValidationError(f"{path} is no program of Python: {error}") from error
 
 
-def _imports(tree: ast.AST, *, is_optional: bool = False) -> Iterator[str]:
-    """Names of the modules that a program imports, except those that it can do without."""
+def _imports(tree: ast.AST, package: Sequence[str], *, is_optional: bool = False) -> Iterator[str]:
+    """Names of the modules that a module imports, except those that it can do without, and of what it gets from them.
+
+    Args:
+        package: The names of the packages around it.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if not is_optional)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level and not is_optional:
-            yield from (node.module, *(f"{node.module}.{each.name}" for each in node.names))
+        elif isinstance(node, ast.ImportFrom):
+            around = package[: len(package) + 1 - node.level] if 0 < node.level <= len(package) else ()
+            module = ".".join([*around, *([node.module] if node.module else ())])
+            if module and not is_optional:
+                yield from (module, *(f"{module}.{each.name}" for each in node.names))
         elif isinstance(node, ast.Try):
             caught = {text for each in node.handlers for text in _names(each.type)}
             can_fail = is_optional or bool(caught & {*SUPPRESSED})
-            yield from _imports(ast.Module(node.body, []), is_optional=can_fail)
+            yield from _imports(ast.Module(node.body, []), package, is_optional=can_fail)
             others = [*(each for handler in node.handlers for each in handler.body), *node.orelse, *node.finalbody]
-            yield from _imports(ast.Module(others, []), is_optional=is_optional)
+            yield from _imports(ast.Module(others, []), package, is_optional=is_optional)
         else:
-            yield from _imports(node, is_optional=is_optional)
+            yield from _imports(node, package, is_optional=is_optional)
 
 
 def _names(node: ast.AST | None) -> set[str]:
@@ -164,14 +186,20 @@ def _local(name: str, folder: Path) -> list[Path]:
     return [each for each in (*found, folder.joinpath(*parts).with_suffix(".py")) if each.is_file()]
 
 
+def _is_local(top: str, folder: Path) -> bool:
+    """Whether a module, or a package, which needs no ``__init__.py``, is in the folder."""
+    return (folder / f"{top}.py").is_file() or any((folder / top).rglob("*.py"))
+
+
 def _texts(tree: ast.AST) -> set[str]:
     return {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
 
 
 def _is_file(folder: Path, text: str) -> bool:
-    """Whether a text of a program names a file or folder of data."""
+    """Whether a text of a program names a file or folder of data; what has an absolute path is not of the program."""
     try:
-        return bool(text.strip("./")) and not text.endswith(".py") and (folder / text).exists()
+        is_name = bool(text.strip("./")) and not text.endswith(".py") and not text.startswith("/")
+        return is_name and (folder / text).exists()
     except (OSError, ValueError):  # no name of a file
         return False
 

@@ -29,6 +29,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     check_survives(path, "_catboost.so")
     model = catboost.CatBoost().load_model(str(path), format="cbm")  # from bytes, ones that are cut off end the process
     kind, classes = f"CatBoost {model.get_all_params().get('loss_function', 'model')}", [*map(str, model.classes_)]
+    labels = options.labels_of(classes, kind) if classes else []
     methods = {**METHODS, "raw": RAW} if classes else {"predict": RAW}
     method = choose_method(options.method, [*methods], kind)
     names, texts = model.feature_names_, [*model.get_cat_feature_indices(), *model.get_text_feature_indices()]
@@ -43,9 +44,11 @@ def read(path: Path, options: LoadOptions) -> Contents:
         table = pandas.DataFrame(columns) if texts else matrix_of(arrays, [*inputs], np.float64)
         result = model.predict(table, prediction_type=methods[method], thread_count=options.threads)
         if method in ("predict_proba", "predict_log_proba"):
-            return dict(zip(classes, result.T, strict=True))
-        return result.astype(str).astype(object) if method == "predict" and classes else result
+            return dict(zip(labels, result.T, strict=True))
+        if method != "predict" or not classes:
+            return result
+        return np.vectorize(dict(zip(classes, labels, strict=True)).get, otypes=[object])(result.astype(str))
 
     notes = [f"{model.tree_count_} trees", *([f"classes {', '.join(classes)}"] if classes else [])]
-    refusals = (ValueError, catboost.CatBoostError)
-    return Contents(kind, inputs, predict, method=method, methods=[*methods], notes=notes, refusals=refusals)
+    told: dict[str, Any] = {"is_labelled": bool(classes), "refusals": (ValueError, catboost.CatBoostError)}
+    return Contents(kind, inputs, predict, method=method, methods=[*methods], notes=notes, **told)

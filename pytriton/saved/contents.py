@@ -45,14 +45,29 @@ AXIS_NOTES = {True: "the first axis is the batch's", False: "no batch axis: one 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """The arguments of :func:`pytriton.saved.load`, with the schemas of inputs."""
+    """The arguments of :func:`pytriton.saved.load`, with the schemas of inputs, and the title of the file's format."""
 
     method: str | None = None
     trust: bool = False
     inputs: Mapping[str, Schema] = field(default_factory=dict)
     batch: bool | None = None
+    labels: Sequence[str] = ()
     threads: int = 1
     module: str | None = None
+    title: str = ""
+
+    def labels_of(self, classes: Sequence[Any], kind: str) -> list[str]:
+        """The label of each of a model's classes: those that were given, or else the classes themselves.
+
+        Raises:
+            PyTritonValidationError: There are not as many.
+        """
+        if self.labels and len(self.labels) != len(classes):
+            raise PyTritonValidationError(
+                f"{kind} has {len(classes)} classes, {', '.join(map(str, classes))}; give a label for each, in this "
+                "order"
+            )
+        return [*self.labels] or [*map(str, classes)]
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,7 @@ class Contents:
         notes: More lines for the reader of a report.
         results: The schemas of outputs that no example can find out; without an example, the model is not tried.
         marks: Parameters for the model's configuration, which tell what it is.
+        is_labelled: Whether ``predict`` returns the labels of the options.
         refusals: Exceptions of ``predict`` by which the library refuses a value, such as an unknown category.
     """
 
@@ -86,6 +102,7 @@ class Contents:
     notes: Sequence[str] = ()
     results: Mapping[str, Schema] = field(default_factory=dict)
     marks: Mapping[str, str] = field(default_factory=dict)
+    is_labelled: bool = False
     refusals: tuple[type[Exception], ...] = (ValueError,)
 
 

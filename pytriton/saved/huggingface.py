@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -66,6 +67,7 @@ TASKS = {
     "image-classification": Task({"image": IMAGE}, LABEL, lambda row: image_of(row["image"]), {"top_k": 1}, IMAGES),
     "automatic-speech-recognition": Task({"audio": AUDIO}, TEXT, itemgetter("audio"), readers=SOUNDS),
 }
+OFFLINE = threading.Lock()  # held while nothing may be fetched, which is a setting of the process
 ARCHITECTURES = {  # what the name of a network's class ends with, and its tasks
     r"ForSequenceClassification": ("text-classification", "zero-shot-classification"),
     r"ForTokenClassification": ("token-classification",),
@@ -90,11 +92,12 @@ def read(path: Path, options: LoadOptions) -> Contents:
     check_numbers(path)
     safe: dict[str, Any] = {"trust_remote_code": options.trust, "device": set_up_torch(options)}
     safe["model_kwargs"] = {} if options.trust else {"use_safetensors": True}
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True  # whatever the folder names
-    try:
-        return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    with OFFLINE:
+        before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True  # whatever the folder names
+        try:
+            return (_embeddings if (path / "modules.json").is_file() else _pipeline)(path, options, safe)
+        finally:
+            constants.HF_HUB_OFFLINE = before
 
 
 def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Contents:

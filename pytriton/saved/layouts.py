@@ -55,7 +55,7 @@ def _model_at(path: Path) -> Located:
         return Located(path, format_of(path))
     if known := recognized(path, b""):
         return Located(path, known)
-    known_files = [(each, recognized(each)) for each in sorted(path.iterdir()) if each.is_file()]
+    known_files = [(each, _recognized(each)) for each in sorted(path.iterdir()) if each.is_file()]
     found = [Located(each, known) for each, known in known_files if known is not None and known.title != WEIGHTS]
     if not found:
         format_of(path)  # which says what else it is
@@ -63,3 +63,11 @@ def _model_at(path: Path) -> Located:
         names = ", ".join(each.path.name for each in found)
         raise PyTritonValidationError(f"{path} has several models, {names}; give the path of one")
     return found[0]
+
+
+def _recognized(path: Path) -> Format | None:
+    """The format of a file in a folder, which may have anything beside the model."""
+    try:
+        return recognized(path)
+    except PyTritonValidationError:
+        return None

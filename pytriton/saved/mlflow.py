@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas
+from numpy.typing import NDArray
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import triton_name
 from pytriton.saved.contents import FEATURES, FLOAT, NUMBER, STRING, Arrays, Contents, LoadOptions
 from pytriton.signature.schema import Schema, tensor_schema
+from pytriton.signature.values import decoded_texts
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # which it would send from its import on
 from mlflow import pyfunc
@@ -68,14 +70,23 @@ def read(path: Path, options: LoadOptions) -> Contents:
 
 
 def _of_tensors(kind: str, model: Any, specs: Any) -> Contents:
-    inputs = {}
-    for spec in specs:
-        dtype = "BYTES" if spec.type.kind in "OU" else triton_name(spec.type)
-        inputs[spec.name or FEATURES] = tensor_schema(dtype, spec.shape[1:])
-    is_one = [*inputs] == [FEATURES]
-    return Contents(
-        kind, inputs, lambda arrays: model.predict(arrays[FEATURES] if is_one else arrays), refusals=REFUSALS
-    )
+    named = {spec.name or FEATURES: spec for spec in specs}
+    inputs = {
+        name: tensor_schema("BYTES" if spec.type.kind in "OU" else triton_name(spec.type), spec.shape[1:])
+        for name, spec in named.items()
+    }
+
+    def predict(arrays: Arrays) -> Any:
+        given = {name: _fitted(decoded_texts(arrays[name], name), spec) for name, spec in named.items()}
+        return model.predict(given if specs[0].name else given[FEATURES])
+
+    return Contents(kind, inputs, predict, refusals=REFUSALS)
+
+
+def _fitted(array: NDArray[Any], spec: Any) -> NDArray[Any]:
+    """An array with the rank and the kind of texts that a signature asks for."""
+    array = array.astype(spec.type) if spec.type.kind == "U" else array
+    return array if len(spec.shape) > 1 else array.reshape(len(array))
 
 
 def _example(model: Any, inputs: dict[str, Schema]) -> dict[str, Any]:

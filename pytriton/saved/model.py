@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 import warnings
@@ -39,6 +40,7 @@ ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis
 ROWS_OF_TABLES, ROWS_OF_OTHERS = 4096, 128  # most rows in one call, if it is not told
 TABLES = {"catboost", "lightgbm", "mlflow", "sklearn", "xgboost"}  # modules whose models compute many rows fast
 MOST_ROW_BYTES = 4096  # of a row of another model that is one of a table
+MOST_EXAMPLE_BYTES = 1 << 30
 OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
 
 
@@ -83,14 +85,14 @@ def load(
             "module='package.module:factory' (--module); or give the folder that they are in, with its config.json"
         )
     given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
-    options = LoadOptions(method, trust, given, batch, threads or default_threads(), module)
+    options = LoadOptions(method, trust, given, batch, labels, threads or default_threads(), module, file_format.title)
     contents = _read(found, file_format, options)
     if unknown := sorted(given.keys() - contents.inputs.keys()):
         raise PyTritonValidationError(f"{found} has no input {unknown[0]!r}; it has {', '.join(contents.inputs)}")
     contents = replace(contents, inputs={**contents.inputs, **given})
     if batch is not None and batch != contents.batching:
         raise PyTritonValidationError(f"{found}: only files of ONNX and PyTorch can be loaded without batch axis")
-    if labels:
+    if labels and not contents.is_labelled:
         call, is_usual = contents.predict, contents.method in ("", "predict")
         contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
     most_rows = ROWS_OF_TABLES if file_format.module in TABLES else None
@@ -170,8 +172,10 @@ class SavedModel(OwnForm):
 
     def __call__(self, /, **values: Any) -> Any:
         """The result for the values of one row; ValueError if they do not fit."""
+        if values.keys() != self.signature.inputs.keys():
+            raise ValueError(f"{self.__name__} takes {', '.join(self.signature.inputs)}, but got {', '.join(values)}")
         codec = SignatureCodec(self.signature)
-        arrays = codec.arrays(values, has_rows=False)
+        arrays = codec.arrays({name: values[name] for name in self.signature.inputs}, has_rows=False)
         if self.contents.batching:
             arrays = {name: array[np.newaxis] for name, array in arrays.items()}
         outputs = self.predict(arrays)
@@ -219,9 +223,11 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
     """An example of all inputs, which the model has answered, and its outputs.
 
     Raises:
-        PyTritonValidationError: The model fails for it, or gives other numbers of rows than it got.
+        PyTritonValidationError: The model fails for it, or gives other numbers of rows than it got; or it is too large.
     """
-    for size in OPEN_SIZES if _is_open(contents) else OPEN_SIZES[:1]:
+    failure: Exception | None = None
+    sizes = OPEN_SIZES if _is_open(contents) else OPEN_SIZES[:1]
+    for size in [each for each in sizes if _example_bytes(contents, each) <= MOST_EXAMPLE_BYTES]:
         one = {name: _example(schema, contents, name, size) for name, schema in contents.inputs.items()}
         try:
             return _try_rows(contents, one) if contents.batching else (one, outputs_of(contents.predict(one)))
@@ -229,10 +235,23 @@ def _try_example(contents: Contents) -> tuple[Arrays, dict[str, Any]]:
             raise
         except Exception as error:  # of the library
             failure = error
+    reason = (
+        f"{type(failure).__name__}: {failure!s:.300}" if failure else f"it takes over {MOST_EXAMPLE_BYTES >> 20} MiB"
+    )
     raise PyTritonValidationError(
-        f"{contents.kind} fails for an example made from its types ({type(failure).__name__}: {failure!s:.300}); tell "
-        "the types of its inputs with inputs={'name': 'dtype:shape'} (--input name:dtype:shape)"
+        f"{contents.kind} fails for an example made from its types ({reason}); tell the types of its inputs with "
+        "inputs={'name': 'dtype:shape'} (--input name:dtype:shape)"
     ) from failure
+
+
+def _example_bytes(contents: Contents, size: int) -> int:
+    """What a batch of examples takes, whose open axes have a size."""
+    tensors = [tensor_of(name, schema) for name, schema in contents.inputs.items()]
+    rows = max(ROWS) if contents.batching else 1
+    shapes = [[size if axis < 0 else axis for axis in each.shape] for each in tensors]
+    return sum(
+        rows * math.prod(shape) * np.dtype(each.dtype).itemsize for shape, each in zip(shapes, tensors, strict=True)
+    )
 
 
 def _is_table(signature: Signature) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.onnx import external_files, inputs_of_unknown_rank
@@ -54,6 +55,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
         {each.name: each.shape(batching) for each in outputs if each.dtype and each.sizes},
         batching=batching,
         notes=[AXIS_NOTES[batching], *notes, f"runs on {session.get_providers()[0]}"],
+        refusals=(ValueError, Fail, InvalidArgument),
     )
 
 

@@ -36,7 +36,7 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
         are_probabilities: Whether one number per row is the probability of the second of two classes.
 
     Raises:
-        PyTritonValidationError: There are no such outputs.
+        PyTritonValidationError: There are no such outputs, or the number of a class is none of theirs.
     """
     named: dict[str, Any] = {}
     for name, value in outputs.items():
@@ -49,6 +49,11 @@ def with_labels(outputs: dict[str, Any], labels: Sequence[str], are_probabilitie
             named |= dict(zip(labels, array.T, strict=True)) if len(outputs) == 1 else {name: rows}
         else:
             is_class = is_one and array.dtype.kind in "iu"
+            if is_class and not np.all((array >= 0) & (array < len(labels))):
+                raise PyTritonValidationError(
+                    f"output {name!r} has the class {array.max() if array.min() >= 0 else array.min()}, for which "
+                    f"there is no label: {len(labels)} labels are those of the classes 0 to {len(labels) - 1}"
+                )
             named[name] = np.array(labels, object)[array.reshape(-1)] if is_class else value
     if all(named.get(name) is value for name, value in outputs.items()):
         raise PyTritonValidationError(

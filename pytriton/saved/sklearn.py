@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.formats import format_of
 from pytriton.saved.contents import (
     FEATURES,
     MOST_COLUMNS,
@@ -43,7 +42,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     Raises:
         PyTritonValidationError: The file is damaged, has types that are not trusted, or no estimator.
     """
-    model = _load(path, options.trust)
+    model = _load(path, options)
     kind = f"scikit-learn {type(model).__name__}"
     if not isinstance(model, BaseEstimator):
         raise PyTritonValidationError(f"{path} has a {type(model).__name__}, which is no estimator of scikit-learn")
@@ -51,12 +50,15 @@ def read(path: Path, options: LoadOptions) -> Contents:
     warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
-    labels = _labels(model) if method in OF_CLASSES else None
+    classes = _classes(model) if method in OF_CLASSES or (options.labels and method == "predict") else None
+    labels = None if classes is None else options.labels_of(classes.tolist(), kind)
 
     def predict(arrays: Arrays) -> Any:
         result = getattr(model, method)(prepare(arrays))
         if isinstance(result, list):  # of probabilities, for each output of the model
             return {f"output_{index}": each for index, each in enumerate(result)}
+        if labels is not None and classes is not None and method == "predict":
+            return np.array(labels, object)[np.searchsorted(classes, result)]  # they are in order
         if labels is None or np.ndim(result) != 2 or np.shape(result)[1] != len(labels):
             return result
         return {label: result[:, index] for index, label in enumerate(labels)}
@@ -73,20 +75,21 @@ def read(path: Path, options: LoadOptions) -> Contents:
         if inputs.get(FEATURES, {}).get("dtype") == "BYTES":
             prepare = partial(_values, name=FEATURES)
         elif _chooses_columns(model) or any(each.get("type") == "string" for each in inputs.values()):
-            prepare = _tables()
+            prepare = _tables([*inputs], [*getattr(model, "feature_names_in_", inputs)])
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
-    notes = [] if labels is None else [f"one output per class: {', '.join(labels)}"]
-    return Contents(kind, inputs, predict, {}, example, method, methods, notes=notes)
+    notes = [f"one output per class: {', '.join(labels)}"] if labels and method in OF_CLASSES else []
+    is_labelled = labels is not None
+    return Contents(kind, inputs, predict, {}, example, method, methods, notes=notes, is_labelled=is_labelled)
 
 
-def _load(path: Path, trust: bool) -> Any:
-    if format_of(path).title != "skops":
+def _load(path: Path, options: LoadOptions) -> Any:
+    if options.title != "skops":
         return joblib.load(path)
     from skops import io
 
     unknown = io.get_untrusted_types(file=path)
-    if unknown and not trust:
+    if unknown and not options.trust:
         raise PyTritonValidationError(
             f"{path} has objects of types that skops does not know as safe: {', '.join(unknown)}. If you know where "
             "the file comes from, allow them with trust=True (--trust)"
@@ -135,7 +138,7 @@ def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Sc
     texts = {number for number, value in known.items() if isinstance(value, str)}
     kinds = {name: STRING for number, name in enumerate(columns or ()) if number in texts}
     inputs = column_schemas(columns, count, {**kinds, **options.inputs}, NUMBER, "FP64")
-    if FEATURES not in inputs:
+    if columns == [*inputs]:
         return inputs, {[*inputs][number]: value for number, value in known.items()}
     if len(texts) == count:
         return {FEATURES: {"type": "array", "dtype": "BYTES", "shape": [count]}}, {FEATURES: [*known.values()]}
@@ -177,14 +180,17 @@ def _positions(columns: Any, names: Sequence[str], positions: NDArray[Any]) -> N
         return positions[:0]
 
 
-def _labels(model: Any) -> list[str] | None:
+def _classes(model: Any) -> NDArray[Any] | None:
     classes = getattr(model, "classes_", None)
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not 2 <= len(classes) <= MOST_COLUMNS:
         return None
-    return [str(each) for each in classes.tolist()]
+    return classes
 
 
-def _tables() -> Callable[[Arrays], Any]:
+def _tables(inputs: Sequence[str], names: Sequence[str]) -> Callable[[Arrays], Any]:
+    """What makes a table of pandas, with the columns that the model was fitted with."""
     import pandas
 
-    return lambda arrays: pandas.DataFrame({name: _values(arrays, name)[:, 0] for name in arrays})
+    if len(inputs) < len(names):  # they are one array
+        return lambda arrays: pandas.DataFrame(arrays[FEATURES], columns=names)
+    return lambda arrays: pandas.DataFrame({name: _values(arrays, name)[:, 0] for name in inputs})

@@ -17,7 +17,7 @@ import torch
 from torch.export.passes import move_to_device_pass
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.formats import WEIGHTS, format_of
+from pytriton.files.formats import WEIGHTS
 from pytriton.model_config.dtypes import triton_name
 from pytriton.saved.contents import AXIS_NOTES, Arrays, Axes, Contents, LoadOptions, has_batch_axis
 from pytriton.signature.foreign import host_array, tensor_of_array
@@ -33,8 +33,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
         PyTritonValidationError: The types of its inputs are neither in the file nor in the options, or are not those
             of tensors; the batch axis is not known; or the module makes no network of these weights.
     """
-    device, title = set_up_torch(options), format_of(path).title
-    read_network = {"TorchScript": _script, WEIGHTS: _weights}.get(title, _program)
+    device = set_up_torch(options)
+    read_network = {"TorchScript": _script, WEIGHTS: _weights}.get(options.title, _program)
     inputs, network = read_network(path, options, device)
     batching = has_batch_axis(path, inputs) if options.batch is None else options.batch
 
@@ -45,12 +45,12 @@ def read(path: Path, options: LoadOptions) -> Contents:
             return {name: host_array(value) for name, value in _leaves(result)}
 
     return Contents(
-        f"PyTorch {title}",
+        f"PyTorch {options.title}",
         {each.name: tensor_schema(each.dtype, each.shape(batching)) for each in inputs},
         predict,
         batching=batching,
         notes=[AXIS_NOTES[batching], *(f"input {each}" for each in inputs), f"runs on {device}"],
-        refusals=(ValueError, AssertionError),  # of sizes that a program was not exported for
+        refusals=(ValueError, IndexError, AssertionError),  # the last of sizes that a program was not exported for
     )
 
 

@@ -16,6 +16,7 @@ from pytriton.signature.schema import Schema
 __all__ = ["read"]
 
 METHODS = {"predict": "value", "margin": "margin"}
+OF_CLASSES = ("multi:softmax", "binary:hinge")
 KINDS: dict[str, Schema] = {"int": {"type": "integer"}, "i": {"type": "boolean"}, "c": {"type": "integer"}}
 
 
@@ -33,6 +34,7 @@ def read(path: Path, options: LoadOptions) -> Contents:
     kind = f"XGBoost {objective}"
     method = choose_method(options.method, [*METHODS], kind)
     names, types = booster.feature_names, booster.feature_types
+    has_classes = bool(options.labels) and method == "predict" and objective in OF_CLASSES  # which it gives as floats
     kinds = {name: KINDS.get(each, FLOAT) for name, each in zip(names or (), types or (), strict=False)}
     inputs = column_schemas(names, booster.num_features(), kinds, FLOAT, "FP32")
 
@@ -41,7 +43,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
         if is_linear:  # which cannot predict in place
             matrix = xgboost.DMatrix(table, nthread=options.threads)
             return booster.predict(matrix, output_margin=method == "margin", **rounds)
-        return booster.inplace_predict(table, predict_type=METHODS[method], **rounds)
+        result = booster.inplace_predict(table, predict_type=METHODS[method], **rounds)
+        return result.astype(np.int64) if has_classes else result
 
     # After early stopping, scikit-learn's classes of XGBoost use the best rounds only.
     best = booster.attr("best_iteration")

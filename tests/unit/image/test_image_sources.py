@@ -24,7 +24,7 @@ def test_files_of_models_are_served_from_folders_of_their_names(tmp_path):
     found = of_files({"a": onnx.path, "b": joblib.path}, ["--trust"], trust=True)
     assert found.command == ["pytriton", "serve", "a=a/layer.onnx", "b=b/species.joblib", "--trust"]
     assert found.files == {"a/layer.onnx": onnx.path, "b/species.joblib": joblib.path}
-    assert found.modules == {"onnxruntime", "joblib", "sklearn"}
+    assert found.modules == {"onnxruntime", "joblib", "pandas", "sklearn"}
 
 
 def test_a_folder_of_mlflow_brings_its_requirements(tmp_path):
@@ -45,7 +45,9 @@ def test_data_beside_an_onnx_file_comes_with_it(tmp_path):
 
 
 def test_a_file_that_can_run_code_needs_trust(tmp_path):
-    with pytest.raises(PyTritonValidationError, match=r"can run any code when it is loaded; .* add --trust"):
+    with pytest.raises(
+        PyTritonValidationError, match=r"can run any code when it is loaded.* allow that with .*--trust"
+    ):
         of_files({"m": of_joblib(tmp_path).path}, [], trust=False)
 
 
@@ -101,3 +103,40 @@ def test_what_cannot_go_into_an_image_is_told(tmp_path):
     program = written(tmp_path / "inner", server="open('../weights.txt')\n")
     with pytest.raises(PyTritonValidationError, match=r"is not below .*inner, the folder of the program; put it there"):
         of_program(program, "", [])
+
+
+def test_names_from_modules_beside_a_program_and_relative_imports_are_found(tmp_path):
+    program = written(
+        tmp_path,
+        server="from helper import score\nfrom plain.more import number\nfrom tools import rank\n",
+        helper="score = 1\n",
+        plain_in_more="number = 1\n",
+        tools_in___init__="from .scores import rank\nfrom . import names\n",
+        tools_in_scores="import numpy\nrank = 1\n",
+        tools_in_names="from .missing.deep import nothing\n",
+    )
+    found = of_program(program, "", [])
+    assert found.files.keys() == {
+        "server.py",
+        "helper.py",
+        "plain/more.py",
+        "tools/__init__.py",
+        "tools/scores.py",
+        "tools/names.py",
+    }
+    assert found.modules == {"numpy"}
+
+
+def test_a_text_with_an_absolute_path_names_nothing_of_a_program(tmp_path):
+    program = written(tmp_path, server=f"folder, null, other = '/tmp', '/dev/null', {str(tmp_path)!r}\n")
+    assert of_program(program, "", []).files.keys() == {"server.py"}
+
+
+def test_weights_bring_the_module_that_makes_their_network(tmp_path, monkeypatch):
+    written(tmp_path, net="import helper\nimport numpy\n", helper="")
+    header = b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+    (tmp_path / "w.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    monkeypatch.chdir(tmp_path)
+    found = of_files({"w": tmp_path / "w.safetensors"}, ["--module", "net:make"], "net:make", trust=False)
+    assert found.files.keys() == {"w/w.safetensors", "net.py", "helper.py"}
+    assert found.modules == {"numpy", "torch", "safetensors"}

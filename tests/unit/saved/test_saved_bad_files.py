@@ -1,5 +1,6 @@
 """Files that are damaged, renamed, hostile or of another format: one line says what to do, and no code runs."""
 
+import json
 import os
 import pickle
 import zipfile
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.formats import FORMATS as TABLE
 from pytriton.files.formats import format_of
+from pytriton.files.networks import check_folder
 from pytriton.files.onnx import external_files
 from pytriton.saved import load
 from tests.unit.saved.files import FORMATS, of_onnx, of_skops, write_onnx
@@ -270,3 +272,27 @@ def test_messages_in_one_another_without_end_are_refused(tmp_path):
         size >>= 7
     (tmp_path / "m.onnx").write_bytes(b"\x3a" + length + bytes([size]) + message)
     assert "messages in one another" in refusal(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("path", ["../other", "/other", "1_Pooling/../../other"])
+def test_a_module_of_sentences_outside_its_folder_is_refused(tmp_path, path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(bytes(8))
+    modules = [{"idx": 0, "name": "0", "path": path, "type": "sentence_transformers.models.Dense"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(PyTritonValidationError, match=r"outside of it, in modules\.json"):
+        check_folder(folder)
+    modules[0]["path"] = "1_Dense"
+    (folder / "modules.json").write_text(json.dumps(modules))
+    check_folder(folder)
+
+
+def test_pickled_weights_beside_other_tensors_are_refused(tmp_path):
+    for name in ("model.safetensors", "2_Dense/unrelated.safetensors", "2_Dense/pytorch_model.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(8))
+    with pytest.raises(PyTritonValidationError, match=r"pickled weights in 2_Dense/pytorch_model\.bin"):
+        check_folder(tmp_path)
+    (tmp_path / "2_Dense" / "model.safetensors").write_bytes(bytes(8))
+    check_folder(tmp_path)

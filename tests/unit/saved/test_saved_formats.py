@@ -484,6 +484,107 @@ def test_labels_name_what_a_booster_numbers(tmp_path):
         load(xgboost.path, labels=["a", "b"])
 
 
+def of_sklearn(folder, model):
+    """A trusted file of a model of scikit-learn, and what loads it."""
+    joblib = pytest.importorskip("joblib", reason="joblib is not installed")
+    joblib.dump(model, folder / "m.joblib")
+    return lambda **options: load(folder / "m.joblib", trust=True, **options)
+
+
+def test_labels_of_scikit_learn_are_those_of_its_classes_in_their_order(tmp_path):
+    tree = pytest.importorskip("sklearn.tree", reason="scikit-learn is not installed")
+    rows, species = iris()
+    load_it = of_sklearn(tmp_path, tree.DecisionTreeClassifier().fit(rows, species + 1))
+    saved, scores = load_it(labels=["a", "b", "c"]), load_it(labels=["a", "b", "c"], method="predict_proba")
+    assert [saved(features=rows[number]) for number in (0, 75, 149)] == ["a", "b", "c"]
+    assert scores(features=rows[149]) == {"a": 0.0, "b": 0.0, "c": 1.0}
+    with pytest.raises(PyTritonValidationError, match="has 3 classes, 1, 2, 3; give a label for each, in this order"):
+        load_it(labels=["a", "b"])
+
+
+def test_labels_for_numbers_that_are_no_classes_are_refused(tmp_path):
+    ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
+    rows, _ = iris()
+    load_it = of_sklearn(tmp_path, ensemble.IsolationForest(n_estimators=2, random_state=0).fit(rows))
+    with pytest.raises(PyTritonValidationError, match="has the class -1, for which there is no label"):
+        load_it(labels=["outlier", "inlier"])
+
+
+def test_labels_name_the_classes_of_xgboost_which_gives_them_as_floats(tmp_path):
+    xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
+    rows, species = iris()
+    for objective, target in {"multi:softmax": species, "binary:hinge": species == 2}.items():
+        options = {"objective": objective, "nthread": 1} | ({"num_class": 3} if objective.startswith("multi") else {})
+        booster = xgboost.train(options, xgboost.DMatrix(rows, label=target), num_boost_round=3)
+        booster.save_model(tmp_path / "m.ubj")
+        labels = ["a", "b", "c"][: len({*target.tolist()})]
+        saved = load(tmp_path / "m.ubj", labels=labels)
+        assert [saved(features=rows[number].tolist()) for number in (0, 149)] == [labels[0], labels[-1]]
+
+
+def test_a_table_of_many_columns_is_one_array_with_the_names_of_the_columns(tmp_path):
+    compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(np.arange(360.0).reshape(3, 120), columns=[f"c{number}" for number in range(120)])
+    load_it = of_sklearn(tmp_path, compose.ColumnTransformer([("some", "passthrough", ["c7", "c3"])]).fit(frame))
+    assert load_it()(features=frame.to_numpy()[1]).tolist() == [127.0, 123.0]
+
+
+def test_a_column_may_be_called_features(tmp_path):
+    compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"features": [1.0, 2.0], "other": [3.0, 4.0]})
+    saved = of_sklearn(
+        tmp_path, compose.ColumnTransformer([("all", "passthrough", ["other", "features"])]).fit(frame)
+    )()
+    assert saved(other=4.0, features=2.0).tolist() == [4.0, 2.0]
+    for wrong in ({"features": 2.0}, {"features": 2.0, "other": 1.0, "more": 1.0}):
+        with pytest.raises(ValueError, match="m takes features, other, but got features"):
+            saved(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "values", "expected"),
+    [
+        (None, float, np.array([[0.0], [1.0]]), [0.0, 2.0]),
+        ("features", str, np.array([[b"a"], [b"b"]], object), [b"aa", b"bb"]),
+    ],
+)
+def test_tensors_of_mlflow_have_the_rank_and_form_of_their_signature(tmp_path, name, dtype, values, expected):
+    pyfunc = pytest.importorskip("mlflow.pyfunc", reason="mlflow is not installed")
+    from mlflow.models import ModelSignature
+    from mlflow.types.schema import Schema, TensorSpec
+
+    class Twice(pyfunc.PythonModel):
+        def predict(self, context, model_input, params=None):
+            given = model_input if name is None else model_input[name]
+            return np.array([2 * each for each in given.tolist()])
+
+    signature = ModelSignature(Schema([TensorSpec(np.dtype(dtype), (-1,), name)]))
+    pyfunc.save_model(tmp_path / "model", python_model=Twice(), signature=signature, pip_requirements=[])
+    outputs = load(tmp_path / "model", trust=True).predict({"features": values})
+    assert [*outputs["result"].ravel()] == expected
+
+
+def test_a_value_that_onnxruntime_refuses_is_a_mistake_of_the_request(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    table = onnx.numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    write_onnx(tmp_path / "m.onnx", "int64[n] x", "float[n] y", "y = Gather(w, x)", [table])
+    saved = load(tmp_path / "m.onnx")
+    assert saved(x=2) == {"y": 2.0}
+    with pytest.raises(ValueMismatchError, match="out of data bounds"):
+        saved(x=3)
+
+
+@pytest.mark.parametrize("axes", ["1099511627776", "1099511627776, 1099511627776", "100000, 100000"])
+def test_an_example_that_takes_too_much_memory_is_not_made(tmp_path, axes):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    write_onnx(tmp_path / "m.onnx", f"float[n, {axes}] x", "float[n, 7, 7] y", "y = Reshape(x, s)\ns = Shape(x)")
+    with pytest.raises(PyTritonValidationError, match=r"an example made from its types \(it takes over 1024 MiB"):
+        load(tmp_path / "m.onnx")
+
+
 def test_labels_name_both_classes_of_one_probability(tmp_path):
     lightgbm = FORMATS["lightgbm"](tmp_path)
     rows, _ = iris()

@@ -133,3 +133,25 @@ def test_models_on_other_machines_are_not_fetched(address):
         load(address)
     with pytest.raises(TargetError, match="is not on this machine"):
         target_of([address], LoadArguments())
+
+
+def test_a_damaged_neighbour_does_not_hide_the_model_of_a_folder(tmp_path):
+    saved = of_onnx(tmp_path)
+    (tmp_path / "data.zip").write_bytes(b"PK\x03\x04" + bytes(100))
+    assert locate(tmp_path).path == saved.path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"implementation": "x.SKLearnModel", "parameters": {"uri": 5}}',
+        '{"implementation": "x.SKLearnModel", "name": ["a"]}',
+        "[" * 100_000,
+        '{"implementation": "x.SKLearnModel", "parameters": {"uri": "file://["}}',
+    ],
+    ids=["uri", "name", "nesting", "address"],
+)
+def test_settings_of_mlserver_that_are_wrong_are_told_in_one_line(tmp_path, text):
+    (tmp_path / "model-settings.json").write_text(text)
+    with pytest.raises(PyTritonValidationError, match=r"model-settings\.json is no file of settings|is no address"):
+        locate(tmp_path)
