@@ -31,7 +31,7 @@ import numpy as np
 from bad_requests import make_bad_requests
 from connections import PROTOCOLS, CutError, HttpConnection
 from numpy.typing import NDArray
-from payloads import HOST, MODEL, STREAM, LoadError, Workload, check_outputs
+from payloads import HOST, MODEL, NESTED, STEPS, STREAM, LoadError, Workload, check_outputs
 from processes import end_with_parent
 
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
@@ -127,20 +127,20 @@ def make_inputs() -> Floats:
     return np.full((random.randint(1, 4), random.choice(SIZES)), random.random(), np.float32)
 
 
-def verdict(x: Floats, answer: Floats) -> str:
-    return "right" if np.array_equal(answer, 2 * x) else f"wrong: {answer.ravel()[:4]} of shape {answer.shape}"
+def verdict(x: Floats, answer: Floats, factor: int = 2) -> str:
+    return "right" if np.array_equal(answer, factor * x) else f"wrong: {answer.ravel()[:4]} of shape {answer.shape}"
 
 
 @contextmanager
-def blocking(protocol: str, port: int, timeout_s: float) -> Iterator[Call]:
-    """Calls with one synchronous client."""
+def blocking(protocol: str, port: int, timeout_s: float, model: str = MODEL, factor: int = 2) -> Iterator[Call]:
+    """Calls with one synchronous client of a model that multiplies with a factor."""
 
     def call(moments: list[float]) -> str:
         x = make_inputs()
-        return verdict(x, client.infer_batch(x)["OUTPUT"])
+        return verdict(x, client.infer_batch(x)["OUTPUT"], factor)
 
     url = f"{protocol}://{HOST}:{port}"
-    with ModelClient(url, MODEL, init_timeout_s=timeout_s, inference_timeout_s=timeout_s) as client:
+    with ModelClient(url, model, init_timeout_s=timeout_s, inference_timeout_s=timeout_s) as client:
         yield call
 
 
@@ -232,6 +232,7 @@ async def call_at_once(calls: Calls, protocol: str, port: int, timeout_s: float)
 
 KINDS = {"blocking": blocking, "streams": streams, "stopped": partial(streams, stopped_share=STOPPED_SHARE)}
 KINDS |= {"raw": raw, "bad": bad}
+KINDS |= {"nested": partial(blocking, model=NESTED), "pipeline": partial(blocking, model=STEPS, factor=4)}
 
 
 def run(kind: str, protocol: str, port: int, timeout_s: float, parent: Connection[Any, Any]) -> None:

@@ -22,7 +22,9 @@ __all__ = [
     "HOST",
     "ID",
     "MODEL",
+    "NESTED",
     "PAIR",
+    "STEPS",
     "STREAM",
     "WORKLOADS",
     "LoadError",
@@ -39,6 +41,8 @@ STREAM = "stream"  # decoupled; sends OUTPUT = 2 * INPUT as often as COUNT says
 BUSY = "busy"  # doubles, and computes for 5 ms, however large the batch
 ENCODER = "encoder"  # a vector of 16 times the length of a text, after computing for 5 ms, however large the batch
 ERRANT = "errant"  # fails for negative values, and takes as many seconds as the largest value says
+NESTED = "nested"  # calls MODEL, and returns what that does
+STEPS = "steps"  # a Pipeline of both
 ID = b"00000000"  # generators put a counter of the same length in its place
 LONGEST_STRING_BYTES = 64
 PARAMETERS: dict[str, str | int | bool] = {"tenant": "north", "attempt": 1, "traced": True}

@@ -31,7 +31,7 @@ from callers import Caller, Failure, Found
 from connections import check
 from growth import Sample, grown, look, settled
 from hosts import PYTHON_PROXY, BenchError, Host, System, find_system
-from payloads import ERRANT, MODEL, STREAM, WORKLOADS, LoadError
+from payloads import ERRANT, MODEL, NESTED, STEPS, STREAM, WORKLOADS, LoadError
 from processes import adopt_orphans, descendants, names
 from report import align, number
 
@@ -40,6 +40,7 @@ __all__ = ["Attack", "Soak", "excused", "soak", "table"]
 CALLERS = [("blocking", "http"), ("blocking", "grpc"), ("asyncio", "http"), ("asyncio", "grpc"), ("raw", "http")]
 CALLERS += [("streams", "grpc"), ("stopped", "grpc"), ("bad", "http"), ("bad", "grpc")]
 KINDS = list(dict.fromkeys(kind for kind, _ in CALLERS))
+CHAINED = [(kind, protocol) for kind in ("nested", "pipeline") for protocol in ("http", "grpc")]  # need more models
 TIMEOUT_S = 10.0
 DEEDS = {"kill": 6, "pause": 4, "stop": 2, "unbind": 2}  # the attacks, and how often each is chosen
 TARGETS = {"server": 4, "guard": 2, "worker": 8, "template": 6, "remote": 8, "stub": 8}  # of kills and pauses
@@ -134,7 +135,7 @@ class Scene:
         self._folder, self._result = folder, result
         self._ours = system.name != "raw"  # which does not end by itself after stopped streams, and has no errors
         lacking = {"bad"} if attacks else set() if self._ours else {"bad", "stopped"}
-        self._kinds = [each for each in CALLERS if each[0] in (kinds or KINDS) and each[0] not in lacking]
+        self._kinds = [each for each in CALLERS + CHAINED if each[0] in (kinds or KINDS) and each[0] not in lacking]
         self._hosts, self._callers = ExitStack(), list[Caller]()
         resource_tracker.ensure_running()  # of multiprocessing, which callers start
         self._others = descendants()
@@ -238,7 +239,8 @@ class Scene:
         """Start a host, where the last one was; returns the seconds to its first answer."""
         lives = self._result.lives
         ports = [self._host.ports[name] for name in ("http", "grpc", "metrics")] if lives else ()
-        models = (STREAM, *([ERRANT] if self._ours else []), MODEL)
+        chained = [NESTED] if set(CHAINED) & set(self._kinds) else []
+        models = (STREAM, *([ERRANT] if self._ours else []), *chained, MODEL, *([STEPS] if chained else []))
         self._host = self._hosts.enter_context(Host(self._system, self._folder / str(len(lives)), models, ports))
         first_s = self._host.wait_first_answer()
         lives.append([])
@@ -324,7 +326,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--remote", type=int, default=0, help="remote workers on this machine, over TCP (0)")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--attacks", nargs="+", choices=DEEDS, default=[], help="what is done meanwhile (nothing)")
-    parser.add_argument("--callers", nargs="+", choices=KINDS, default=[], help="kinds of what calls (all)")
+    parser.add_argument(
+        "--callers",
+        nargs="+",
+        choices=[*KINDS, *dict(CHAINED)],
+        default=[],
+        help="kinds of what calls (all but nested and pipeline)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random choices (0)")
     parser.add_argument("--back", type=float, default=2.0, help="most seconds to the next right answer (2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the result")

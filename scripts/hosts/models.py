@@ -13,6 +13,7 @@ TENSORS = {
     "stream": FLOATS,
     "errant": FLOATS,
     "busy": FLOATS,
+    "nested": FLOATS,
     "encoder": STRINGS,
 }
 MAX_BATCH_SIZE = 128

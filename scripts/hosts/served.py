@@ -66,8 +66,21 @@ def make(model, loops=0):
     def encoder(INPUT):
         return {"result": vectors([text.decode() for text in INPUT[:, 0]])}
 
+    if model == "nested":
+        return nesting()
     functions = double, pair, stream, echo, errant, busy, encoder
     return next(each for each in functions if each.__name__ == model)
+
+
+def nesting():
+    """What calls the model "double"."""
+    from pytriton import ModelHandle
+
+    @batch
+    def nested(INPUT, double: ModelHandle):
+        return double(INPUT)
+
+    return nested
 
 
 @batch
@@ -115,6 +128,11 @@ def config_of(http_port, grpc_port, metrics_port):
 
 def serve_model(triton, name, chosen):
     """Bind a model as the command line has it."""
+    if name == "steps":
+        from pytriton import Pipeline
+
+        triton.bind(name, Pipeline("double", "nested"))
+        return
     if chosen.values and kind(name) == "encoder":
         config = ModelConfig(max_batch_size=MAX_BATCH_SIZE, batcher=DynamicBatcher())
         triton.bind(name, encoder_of_values, config=config, example={"INPUT": "a"})
@@ -177,7 +195,7 @@ class RemoteWorker(threading.Thread):
 
 def rebind(triton, chosen):
     """Unbind each model, and bind it again."""
-    for name in chosen.models:
+    for name in sorted(chosen.models, key="steps".__eq__):  # which needs the others
         triton.unbind(name)
         serve_model(triton, name, chosen)
     print("bound again", flush=True)
