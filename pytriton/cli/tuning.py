@@ -130,5 +130,9 @@ def _write(memory: Path, known: Mapping[str, Any]) -> None:
     with suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", dir=memory.parent, prefix=FILE, delete=False) as file:
-            json.dump(known, file, indent=1)
-        os.replace(file.name, memory)
+            try:
+                json.dump(known, file, indent=1)
+                file.flush()
+                os.replace(file.name, memory)
+            except OSError:  # as of a full disk
+                os.unlink(file.name)

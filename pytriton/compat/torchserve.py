@@ -68,8 +68,7 @@ def load_archive(path: Path) -> Archive:
         properties = {"model_dir": str(folder), "gpu_id": None, "batch_size": 1, "server_name": "pytriton"}
         answer = _load_handler(path, folder, handler, Context(name, manifest, properties))
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        sys.path[:] = [each for each in sys.path if each != str(folder)]
+        _remove(folder, os.getpid())
         if isinstance(error, ModuleNotFoundError):
             hint = "it comes with TorchServe: pip install torchserve" if error.name == "ts" else "install it"
             raise PyTritonValidationError(f"{path} needs the module {error.name!r}; {hint}") from error
@@ -82,6 +81,7 @@ def load_archive(path: Path) -> Archive:
 
 def _remove(folder: Path, process: int) -> None:
     if os.getpid() == process:  # and not a worker that was forked from it
+        sys.path[:] = [each for each in sys.path if each != str(folder)]
         shutil.rmtree(folder, ignore_errors=True)
 
 

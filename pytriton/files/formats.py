@@ -38,6 +38,7 @@ class Format:
         packages: What it imports, to tell a missing library from another failure.
         runs_code: Whether reading such a file may run any code, so that it must be trusted.
         recognizes: Whether a path, and the first bytes of a file, have this format.
+        has_tables: Whether the models take tables, of which they compute many rows fast.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Format:
     packages: tuple[str, ...]
     runs_code: bool
     recognizes: Callable[[Path, bytes], bool]
+    has_tables: bool = False
 
 
 def _has(pattern: str) -> Callable[[Path, bytes], bool]:
@@ -62,7 +64,9 @@ def _is_xgboost(path: Path, head: bytes) -> bool:
 
 
 FORMATS = (
-    Format("MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file()),
+    Format(
+        "MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file(), True
+    ),
     Format(
         "skops", (".skops",), "sklearn", "sklearn", ("joblib", "pandas", "skops", "sklearn"), False, _has("schema.json")
     ),
@@ -75,9 +79,13 @@ FORMATS = (
     Format(WEIGHTS, (".safetensors",), "torch", "torch", ("torch", "safetensors"), False, is_safetensors),
     Format("Sentence Transformers", (), "huggingface", "hf", SENTENCES, False, _has_network("modules.json")),
     Format("Hugging Face", (), "huggingface", "hf", TRANSFORMERS, False, _has_network("config.json")),
-    Format("CatBoost", (".cbm",), "catboost", "catboost", ("catboost",), False, lambda _, head: head[:4] == b"CBM1"),
-    Format("LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n"),
-    Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost),
+    Format(
+        "CatBoost", (".cbm",), "catboost", "catboost", ("catboost",), False, lambda _, head: head[:4] == b"CBM1", True
+    ),
+    Format(
+        "LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n", True
+    ),
+    Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost, True),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),
 )
 

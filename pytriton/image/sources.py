@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
-from pytriton.files.onnx import external_files
+from pytriton.files.onnx import external_files, looks_like_onnx
 from pytriton.saved.layouts import locate
 from pytriton.saved.model import locate_trusted
 
@@ -121,7 +121,7 @@ def _tree(path: Path) -> Iterator[tuple[str, Path]]:
                 yield each.relative_to(path).as_posix(), each
         return
     yield path.name, path
-    if path.suffix.lower() == ".onnx":
+    if looks_like_onnx(path):
         yield from ((name, path.parent / name) for name in external_files(path))
 
 

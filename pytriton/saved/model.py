@@ -38,7 +38,6 @@ LOGGER = get_logger("pytriton.saved")
 
 ROWS = (3, 5)  # of the examples that find out whether outputs have a batch axis; other axes hardly have both
 ROWS_OF_TABLES, ROWS_OF_OTHERS = 4096, 128  # most rows in one call, if it is not told
-TABLES = {"catboost", "lightgbm", "mlflow", "sklearn", "xgboost"}  # modules whose models compute many rows fast
 MOST_ROW_BYTES = 4096  # of a row of another model that is one of a table
 MOST_EXAMPLE_BYTES = 1 << 30
 OPEN_SIZES = (1, 32, 224)  # tried in turn for open dimensions: some networks need an image of a certain size
@@ -95,7 +94,7 @@ def load(
     if labels and not contents.is_labelled:
         call, is_usual = contents.predict, contents.method in ("", "predict")
         contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
-    most_rows = ROWS_OF_TABLES if file_format.module in TABLES else None
+    most_rows = ROWS_OF_TABLES if file_format.has_tables else None
     model = SavedModel(name or name_of(found), contents, most_rows, sizes_batches)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model

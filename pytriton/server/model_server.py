@@ -38,6 +38,7 @@ from pytriton.server.statistics import ModelStatistics, parse_statistics
 __all__ = ["ModelServer", "ServerCapabilities", "WaitDrained", "seconds_until"]
 
 CALL_TIMEOUT_S = 600.0
+ASK_AGAIN_S = 5.0
 LEAST_CALL_S = 1.0
 EXIT_TIMEOUT_S = 30.0
 READY_POLL_S = 0.002
@@ -229,13 +230,15 @@ class ModelServer(ABC):
         Args:
             timeout_s: For at most so long; 0 asks once.
             live: It is enough that the server is live: it need not have all its models ready.
-            call_timeout_s: How long to wait for each answer.
+            call_timeout_s: How long to wait for each answer, and no longer than some seconds if there is time to ask
+                again: a server that hangs answers nothing.
 
         Returns:
             None, or what the server said last if it did not get ready.
         """
         deadline = time.monotonic() + timeout_s
         answer = "not ready"
+        call_timeout_s = min(call_timeout_s, ASK_AGAIN_S) if timeout_s else call_timeout_s
         methods = ["is_server_live"] if live else ["is_server_live", "is_server_ready"]
         with closing(self._connect()) as transport:
             while keep_waiting():

@@ -1,4 +1,6 @@
-"""Loads at a server that another process launched, and which ends meanwhile."""
+"""Loads at a server that another process launched, and which ends or hangs meanwhile."""
+
+import socket
 
 import pytest
 
@@ -6,6 +8,7 @@ from pytriton.exceptions import PyTritonModelControlError
 from pytriton.model_config.generator import ModelConfigGenerator
 from pytriton.model_config.parser import ModelConfigParser
 from pytriton.remote import RemoteServer
+from pytriton.server import model_server
 from pytriton.server.access import Access
 from tests.unit.loopback import CONFIG, LocalServer, ModelHandler, serving
 
@@ -34,3 +37,12 @@ def test_a_model_is_loaded_once_more_if_the_server_ends_and_comes_back(tmp_path,
             with pytest.raises(PyTritonModelControlError, match="closed the connection"):
                 remote.load("m")
         assert [path for path, _ in server.requests].count(LOAD) == 2
+
+
+def test_a_wait_for_a_server_that_hangs_ends_when_it_is_over_or_no_longer_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_server, "ASK_AGAIN_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:  # it connects clients, and answers nothing
+        remote = RemoteServer(Access(f"http://127.0.0.1:{hangs.getsockname()[1]}", {}), tmp_path)
+        wanted = iter([True, True, False])
+        assert "is_server_live" in remote.wait_ready(3600.0, lambda: next(wanted))
+        assert "is_server_live" in remote.wait_ready(0.01, lambda: True)
