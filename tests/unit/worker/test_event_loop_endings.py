@@ -245,7 +245,7 @@ def test_the_log_does_not_tell_of_each_task_that_is_lost_with_a_loop(caplog):
         events.ended.result(TIMEOUT_S)
     del events
     gc.collect()
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name == "asyncio"]  # others may be of other loops
 
 
 def test_an_exit_while_the_loop_is_closed_does_not_prevent_the_end(serve, caplog):
