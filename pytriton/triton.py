@@ -278,8 +278,9 @@ class Triton(TritonBase):
             self._models.start()
         if self._edge is not None:
             self._edge.waits_for_models = waits_for_models and self._config.strict_readiness is not False
-            if self._app.launched is not None and self._edge.application is not None:
-                self._edge.listener = self._app.launched.port[0].fileno()
+            app = self._app.launched
+            if app is not None and self._edge.application is not None:
+                self._edge.listener = app.port[0].fileno()
         return LaunchedServer(
             self._config,
             self._installation,
