@@ -450,6 +450,7 @@ LAZY_NAMES = {
 # State of the process: names of modules that change, locks, context variables, counters and caches.
 ONE_MESSAGE = "a message is logged once per process"
 GLOBAL_STATE = {
+    "pytriton.saved.huggingface": {"OFFLINE": "a setting of its library is that of the process"},
     "pytriton": {"globals()": "names that were imported when first used"},
     "pytriton.client": {"globals()": "names that were imported when first used"},
     "pytriton.client.grpc_protocol": {"grpc_messages": "a module that is imported late"},

@@ -23,8 +23,8 @@ from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.formats import FORMATS
 from pytriton.model_config import ModelConfig
-from pytriton.saved.layouts import locate
-from pytriton.saved.model import load, locate_trusted, name_of
+from pytriton.saved.layouts import locate, locate_trusted
+from pytriton.saved.model import load, name_of
 from pytriton.security import TritonSecurityConfig
 from pytriton.threads import default_threads
 from pytriton.triton import Triton

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.onnx import external_files, looks_like_onnx
-from pytriton.saved.layouts import locate
-from pytriton.saved.model import locate_trusted
+from pytriton.saved.layouts import locate, locate_trusted
 
 __all__ = ["Sources", "of_files", "of_program"]
 

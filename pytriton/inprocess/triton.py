@@ -35,7 +35,6 @@ from pytriton.introspection import override
 from pytriton.lifecycle import weakly
 from pytriton.logs import get_logger
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.pool.memory_budget import MemoryBudget
 from pytriton.server.backends import LIBRARY
 from pytriton.server.installation import BUNDLED
 from pytriton.server.metrics_page import MetricsPage
@@ -93,7 +92,8 @@ class Triton(TritonBase):
         self.server = Server(_with_store(given, self._workspace.model_store_path))
         self.server.owner = self  # for models and clients of the server
         self._started_servers: list[Server] = []
-        pieces = self._models, self._started_servers, self._workspace, self._pages, self._memory
+        ends = [] if self._memory is None else [self._memory.end]
+        pieces = self._models, self._started_servers, self._workspace, self._pages, ends
         self._forgotten = weakref.finalize(self, _stop_aside, os.getpid(), self._lifecycle.at_exit, *pieces)
         self._forgotten.atexit = False  # the hook stops it
 
@@ -162,10 +162,10 @@ def _stop_pieces(
     servers: list[Server],
     workspace: Workspace,
     pages: list[MetricsPage],
-    memory: MemoryBudget | None,
+    ends: Sequence[Callable[[], None]],
 ) -> None:
-    if memory is not None:
-        memory.end()
+    for end in ends:
+        end()
     models.interrupt()
     for server in servers:
         LOGGER.info("nothing refers to the server in this process any more; it stops")

@@ -10,7 +10,7 @@ from pytriton.compat.mlserver import IMPLEMENTATIONS, SETTINGS, local_path, read
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.formats import WEIGHTS, Format, format_of, recognized
 
-__all__ = ["Located", "locate"]
+__all__ = ["Located", "locate", "locate_trusted"]
 
 
 class Located(NamedTuple):
@@ -31,6 +31,18 @@ def locate(given: str | os.PathLike[str]) -> Located:
     path = local_path(os.fspath(given))
     settings = path if path.name == SETTINGS else path / SETTINGS
     return _of_mlserver(settings) if settings.is_file() else _model_at(path)
+
+
+def locate_trusted(path: str | os.PathLike[str], trust: bool) -> Located:
+    """As :func:`locate`, which also raises PyTritonValidationError for a format that must be trusted, and is not."""
+    found = locate(path)
+    if found.format.runs_code and not trust:
+        raise PyTritonValidationError(
+            f"{found.path} has the format {found.format.title}, which can run any code when it is loaded. If you know "
+            "where it comes from, allow that with trust=True (--trust); else have the model saved in a format that "
+            "runs none: skops, ONNX, or the library's own"
+        )
+    return found
 
 
 def _of_mlserver(settings: Path) -> Located:

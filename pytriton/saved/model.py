@@ -22,7 +22,7 @@ from pytriton.files.probe import damaged
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig
 from pytriton.saved.contents import FEATURES, Arrays, Contents, LoadOptions
-from pytriton.saved.layouts import Located, locate
+from pytriton.saved.layouts import locate_trusted
 from pytriton.saved.results import encoder_of, has_nan, outputs_of, schema_of_output, with_labels
 from pytriton.signature.derive import Derived
 from pytriton.signature.examples import in_json, warmed, zero_of
@@ -98,18 +98,6 @@ def load(
     model = SavedModel(name or name_of(found), contents, most_rows, sizes_batches)
     LOGGER.info("%s: %s; threads for a call: %d.", found, contents.kind, options.threads)
     return model
-
-
-def locate_trusted(path: str | os.PathLike[str], trust: bool) -> Located:
-    """As :func:`locate`, which also raises PyTritonValidationError for a format that must be trusted, and is not."""
-    found = locate(path)
-    if found.format.runs_code and not trust:
-        raise PyTritonValidationError(
-            f"{found.path} has the format {found.format.title}, which can run any code when it is loaded. If you know "
-            "where it comes from, allow that with trust=True (--trust); else have the model saved in a format that "
-            "runs none: skops, ONNX, or the library's own"
-        )
-    return found
 
 
 def name_of(path: Path) -> str:
