@@ -35,6 +35,18 @@ MAX_NAME = 200  # it is a folder's name, with additions
 MODEL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_NAME}}}")
 
 
+def check_name(name: object) -> None:
+    """Check the name of a model.
+
+    Raises:
+        PyTritonValidationError: The server cannot use it.
+    """
+    if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
+        raise PyTritonValidationError(
+            f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
+        )
+
+
 def describe(
     name: str, version: int, inputs: Sequence[Tensor], outputs: Sequence[Tensor], config: ModelConfig, instances: int
 ) -> TritonModelConfig:
@@ -44,10 +56,7 @@ def describe(
         PyTritonValidationError: The server cannot use the name, an output is optional, or a type is wrong.
         PyTritonBadParameterError: A value is out of range, or the version is not a positive integer.
     """
-    if not isinstance(name, str) or not MODEL_NAME.fullmatch(name) or not name.strip("."):
-        raise PyTritonValidationError(
-            f"model name {name!r}: use 1 to {MAX_NAME} letters, digits, dots, underscores and dashes, and not only dots"
-        )
+    check_name(name)
     for side, tensors in (("inputs", inputs), ("outputs", outputs)):
         if not isinstance(tensors, Sequence) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             raise PyTritonValidationError(f"{side} of model {name!r} must be a list of Tensor, not {tensors!r}")

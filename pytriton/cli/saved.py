@@ -23,6 +23,7 @@ from pytriton.compat.mlserver import SETTINGS
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.files.formats import FORMATS
 from pytriton.model_config import ModelConfig
+from pytriton.model_spec import check_name
 from pytriton.saved.layouts import locate, locate_trusted
 from pytriton.saved.model import load, name_of
 from pytriton.security import TritonSecurityConfig
@@ -149,12 +150,12 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
         return Target.parse(texts[0])
     if len(files) < len(texts):
         (other, *_) = (each for each in texts if each not in files)
-        raise TargetError(f"{other!r} is no file of a model; serve files and a module by two commands")
+        raise TargetError(f"{other!r} is no file of a model, or is not there; serve files and a module by two commands")
     of_all = LoadArguments(trust=arguments.trust, max_batch_size=arguments.max_batch_size, tune=arguments.tune)
     if len(files) > 1 and arguments != of_all:
         raise TargetError(
-            "--method, --input, --batch, --labels and --module are for one file; for several, write a program: "
-            "pytriton inspect FILE --write server.py"
+            "--method, --input, --batch, --labels and --module are for one file; for several, write a program that "
+            "binds pytriton.saved.load(FILE, ...) for each: pytriton inspect FILE --write server.py writes that of one"
         )
     named = [split_name(each) for each in files]
     if len(dict(named)) < len(named):
@@ -174,7 +175,7 @@ def split_name(text: str) -> tuple[str, Path]:
     """The name of the model and the path in ``path``, ``name=path``, ``mlflow:path`` and ``file://path``.
 
     Raises:
-        TargetError: Settings of MLServer are wrong, or the path is on another machine.
+        TargetError: Settings of MLServer are wrong, the path is on another machine, or no model can have the name.
     """
     name, separator, path = text.partition("=")
     if not separator or Path(text.removeprefix(PREFIX)).exists():
@@ -185,7 +186,10 @@ def split_name(text: str) -> tuple[str, Path]:
         with errors_of_target():
             found, _, told = locate(address)
         name = name or told
-    return name or name_of(found), found
+    name = name or name_of(found)
+    with errors_of_target():
+        check_name(name)
+    return name, found
 
 
 def inspect(

@@ -200,6 +200,8 @@ class ModelDirectory:
         text = f"there is no model {name!r}{f' of version {version}' if version else ''}"
         if is_listed(index, name, version or None):
             return unavailable(f"model {name!r} is not ready: {suggestion(index, name, version or None)}")
+        if not await self._upstream.is_ready():
+            return unavailable(f"{text}, and the server is not ready: models may still be loading; try again later")
         return RestError(404, "NOT_FOUND", text, others=suggestion(index, name, version or None))
 
 

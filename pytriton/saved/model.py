@@ -83,6 +83,8 @@ def load(
             f"{found}: weights in safetensors, and no other file, need a function or class that makes their network, "
             "module='package.module:factory' (--module); or give the folder that they are in, with its config.json"
         )
+    if len({*labels}) < len(labels):
+        raise PyTritonValidationError(f"{found}: the labels {', '.join(labels)} have to be different")
     given = {name: schema_in(name, text) for name, text in (inputs or {}).items()}
     options = LoadOptions(method, trust, given, batch, labels, threads or default_threads(), module, file_format.title)
     contents = _read(found, file_format, options)
@@ -178,8 +180,22 @@ class SavedModel(OwnForm):
             results = outputs_of(self.contents.predict(arrays))
         except self.contents.refusals as error:
             words = " ".join(str(error).split())
-            raise ValueMismatchError([Problem((), f"values that the model accepts ({words})", "others")]) from error
+            path = self._refused_row(arrays)
+            raise ValueMismatchError([Problem(path, f"values that the model accepts ({words})", "others")]) from error
         return {name: encode(results[name]) for name, encode in self._encoders.items()}
+
+    def _refused_row(self, arrays: Arrays) -> tuple[int, ...]:
+        """Which row of a batch the library refuses, the first or any other; empty if there are not several."""
+        begin, end = 0, len(next(iter(arrays.values()))) if self.contents.batching else 1
+        is_batch = end > 1
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            try:
+                self.contents.predict({name: array[begin:middle] for name, array in arrays.items()})
+                begin = middle
+            except self.contents.refusals:
+                end = middle
+        return (begin,) if is_batch else ()
 
     def derived(self, config: ModelConfig) -> Derived:
         """The tensors of the model, its signature, and the example as its first warm-up."""

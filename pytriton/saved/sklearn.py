@@ -34,6 +34,7 @@ __all__ = ["read"]
 OF_CLASSES = ("predict_proba", "predict_log_proba", "decision_function")
 METHODS = ("predict", "transform", *OF_CLASSES, "score_samples")
 TEXT = "text"
+BOOLEAN: Schema = {"type": "boolean"}
 
 
 def read(path: Path, options: LoadOptions) -> Contents:
@@ -137,21 +138,22 @@ def _columns(model: Any, path: Path, options: LoadOptions) -> tuple[dict[str, Sc
     known = dict(_known_values(model, np.arange(count)))
     texts = {number for number, value in known.items() if isinstance(value, str)}
     kinds = {name: STRING for number, name in enumerate(columns or ()) if number in texts}
+    kinds |= {name: BOOLEAN for number, name in enumerate(columns or ()) if isinstance(known.get(number), bool)}
     inputs = column_schemas(columns, count, {**kinds, **options.inputs}, NUMBER, "FP64")
     if columns == [*inputs]:
         return inputs, {[*inputs][number]: value for number, value in known.items()}
     if len(texts) == count:
         return {FEATURES: {"type": "array", "dtype": "BYTES", "shape": [count]}}, {FEATURES: [*known.values()]}
     if texts:
+        why = f"over {MOST_COLUMNS}" if columns else "without names: fit it with a table of pandas that has them"
         raise PyTritonValidationError(
-            f"{path} has columns of texts and of numbers in one array, without names or over {MOST_COLUMNS}; fit it "
-            "with a table of pandas whose columns have names, or serve it in Python"
+            f"{path} has columns of texts and of numbers in one array, as they are {why}. Or serve it in Python"
         )
     return {FEATURES: options.inputs.get(FEATURES, inputs[FEATURES])}, {}
 
 
 def _known_values(part: Any, positions: NDArray[Any]) -> Iterator[tuple[int, Any]]:
-    """The positions of columns that encoders and vectorizers take, each with a text or number that they know."""
+    """The positions of columns that encoders and vectorizers take, each with a value that they know."""
     if getattr(part, "n_features_in_", len(positions)) != len(positions):
         return  # it takes what an earlier part has made of the columns
     categories: Sequence[Any] = getattr(part, "categories_", ())
@@ -163,8 +165,10 @@ def _known_values(part: Any, positions: NDArray[Any]) -> Iterator[tuple[int, Any
         yield int(positions[0]), "text"
     elif len(categories) == len(positions):
         for position, values in zip(positions, categories, strict=True):
-            if len(values) and isinstance(values[0], (str, int, float, np.number)):
-                yield int(position), values[0] if isinstance(values[0], str) else float(values[0])
+            if len(values) and isinstance(values[0], (str, bool, np.bool_)):
+                yield int(position), values[0] if isinstance(values[0], str) else bool(values[0])
+            elif len(values) and isinstance(values[0], (int, float, np.number)):
+                yield int(position), float(values[0])
     else:
         for each in [*_parts(part)][1:]:
             yield from _known_values(each, positions)

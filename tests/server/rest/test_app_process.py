@@ -87,6 +87,24 @@ def test_a_call_that_comes_before_its_model_does_not_wait_for_an_app_that_starts
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.skipif(not HAS_EDGE, reason="about the edge, which waits for models")
+def test_a_model_that_is_not_there_yet_is_told_to_be_tried_again_while_models_are_loaded():
+    with (
+        local_config() as config,
+        app_config() as rest,
+        Triton(config=config, rest=rest, triton_lifecycle_policy=AT_RUN) as triton,
+    ):
+        triton.launch()
+        early = httpx.post(url_of(rest, "/predict/shout"), json={"text": "a"}, timeout=60)
+        assert early.status_code == 503
+        assert early.headers["Retry-After"] == "1"
+        assert "models may still be loading" in early.json()["error"]["message"]
+        triton.bind(shout)
+        triton.run()
+        assert httpx.post(url_of(rest, "/predict/shout"), json={"text": "a"}, timeout=60).status_code == 200
+        assert httpx.post(url_of(rest, "/predict/other"), json={"text": "a"}, timeout=60).status_code == 404
+
+
 def test_a_start_that_has_failed_can_be_tried_again_with_the_app():
     with (
         local_config() as config,

@@ -49,13 +49,18 @@ def test_a_module_stays_a_module(text, here):
     [
         (["models:a", "models:b"], NONE, "give one MODULE:OBJECT, or files of models"),
         (["models:a"], LoadArguments(trust=True), "are for saved models"),
-        (["models:a", "iris.onnx"], NONE, "'models:a' is no file of a model; serve files and a module by two commands"),
+        (
+            ["models:a", "iris.onnx"],
+            NONE,
+            "'models:a' is no file of a model, or is not there; serve files and a module by two commands",
+        ),
         (
             ["a.onnx", "b.onnx"],
             LoadArguments(method="predict"),
             "--method, --input, --batch, --labels and --module are for one file",
         ),
         (["a/m.onnx", "b/m.onnx"], NONE, "two files have the same name"),
+        (["my model=iris.onnx"], NONE, "model name 'my model': use 1 to 200 letters"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(texts, arguments, message):

@@ -522,6 +522,44 @@ def test_labels_name_the_classes_of_xgboost_which_gives_them_as_floats(tmp_path)
         assert [saved(features=rows[number].tolist()) for number in (0, 149)] == [labels[0], labels[-1]]
 
 
+def test_labels_have_to_differ(tmp_path):
+    with pytest.raises(PyTritonValidationError, match="the labels a, a, b have to be different"):
+        load(of_xgboost(tmp_path).path, labels=["a", "a", "b"])
+
+
+@pytest.mark.parametrize("wrong", [0, 2, 4])
+def test_the_row_that_a_model_refuses_is_told(tmp_path, wrong):
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"city": ["Oslo", "Rome"], "size": [1.0, 2.0]})
+    saved = of_sklearn(tmp_path, preprocessing.OrdinalEncoder().fit(frame))()
+    cities = np.array([[b"Rome"]] * 5, object)
+    cities[wrong] = b"Bern"
+    with pytest.raises(ValueMismatchError, match="Bern") as caught:
+        saved.predict({"city": cities, "size": np.ones((5, 1))})
+    assert [problem.path for problem in caught.value.problems] == [(wrong,)]
+    with pytest.raises(ValueMismatchError) as caught:
+        saved(city="Bern", size=1.0)
+    assert [problem.path for problem in caught.value.problems] == [()]
+
+
+def test_a_column_of_booleans_that_an_encoder_knows_takes_booleans(tmp_path):
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({"new": [True, False], "city": ["Oslo", "Rome"]})
+    saved = of_sklearn(tmp_path, preprocessing.OrdinalEncoder().fit(frame))()
+    assert saved(new=True, city="Rome").tolist() == [1.0, 1.0]
+    assert saved(new=False, city="Oslo").tolist() == [0.0, 0.0]
+
+
+def test_many_columns_of_texts_and_numbers_are_refused_with_the_reason(tmp_path):
+    preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame({f"c{number}": [1.0, 2.0] for number in range(110)} | {"city": ["Oslo", "Rome"]})
+    with pytest.raises(PyTritonValidationError, match=r"in one array, as they are over 100\. Or serve it in Python"):
+        of_sklearn(tmp_path, preprocessing.OrdinalEncoder().fit(frame))()
+
+
 def test_a_table_of_many_columns_is_one_array_with_the_names_of_the_columns(tmp_path):
     compose = pytest.importorskip("sklearn.compose", reason="scikit-learn is not installed")
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
