@@ -323,6 +323,7 @@ LAYERS = {
         "introspection",
         "logs",
         "model_config",
+        "model_spec",
         "pool.resources",
         "recording",
         "rest",
