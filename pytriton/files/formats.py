@@ -68,10 +68,24 @@ FORMATS = (
         "MLflow", (), "mlflow", "mlflow", ("mlflow", "pandas"), True, lambda path, _: (path / "MLmodel").is_file(), True
     ),
     Format(
-        "skops", (".skops",), "sklearn", "sklearn", ("joblib", "pandas", "skops", "sklearn"), False, _has("schema.json")
+        "skops",
+        (".skops",),
+        "sklearn",
+        "sklearn",
+        ("joblib", "pandas", "skops", "sklearn"),
+        False,
+        _has("schema.json"),
+        True,
     ),
     Format(
-        "pickle", (".joblib", ".pkl", ".pickle"), "sklearn", "sklearn", ("joblib", "pandas", "sklearn"), True, is_pickle
+        "pickle",
+        (".joblib", ".pkl", ".pickle"),
+        "sklearn",
+        "sklearn",
+        ("joblib", "pandas", "sklearn"),
+        True,
+        is_pickle,
+        True,
     ),
     Format("TorchServe", (".mar",), "torchserve", "", (), True, _has(MANIFEST)),
     Format("torch.export", (".pt2",), "torch", "torch", ("torch",), True, _has(r"[^/]+/models/[^/]+\.json")),

@@ -159,8 +159,8 @@ def _imports(tree: ast.AST, package: Sequence[str], *, is_optional: bool = False
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if not is_optional)
-        elif isinstance(node, ast.ImportFrom):
-            around = package[: len(package) + 1 - node.level] if 0 < node.level <= len(package) else ()
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+            around = package[: len(package) + 1 - node.level] if node.level else ()
             module = ".".join([*around, *([node.module] if node.module else ())])
             if module and not is_optional:
                 yield from (module, *(f"{module}.{each.name}" for each in node.names))

@@ -50,5 +50,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
         return np.vectorize(dict(zip(classes, labels, strict=True)).get, otypes=[object])(result.astype(str))
 
     notes = [f"{model.tree_count_} trees", *([f"classes {', '.join(classes)}"] if classes else [])]
-    told: dict[str, Any] = {"is_labelled": bool(classes), "refusals": (ValueError, catboost.CatBoostError)}
+    told: dict[str, Any] = {
+        "is_labelled": bool(classes) and method != "raw",
+        "refusals": (ValueError, catboost.CatBoostError),
+    }
     return Contents(kind, inputs, predict, method=method, methods=[*methods], notes=notes, **told)

@@ -51,16 +51,18 @@ def read(path: Path, options: LoadOptions) -> Contents:
     warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
     methods = [each for each in METHODS if hasattr(model, each)]
     method = choose_method(options.method, methods, kind)
-    classes = _classes(model) if method in OF_CLASSES or (options.labels and method == "predict") else None
-    labels = None if classes is None else options.labels_of(classes.tolist(), kind)
+    classes = _classes(model)
+    names_scores = method in OF_CLASSES and 0 < len(classes) <= MOST_COLUMNS
+    names_classes = method == "predict" and len(classes) > 0 and bool(options.labels)
+    labels = options.labels_of(classes.tolist(), kind) if names_scores or names_classes else []
 
     def predict(arrays: Arrays) -> Any:
         result = getattr(model, method)(prepare(arrays))
         if isinstance(result, list):  # of probabilities, for each output of the model
             return {f"output_{index}": each for index, each in enumerate(result)}
-        if labels is not None and classes is not None and method == "predict":
+        if names_classes and np.ndim(result) == 1:
             return np.array(labels, object)[np.searchsorted(classes, result)]  # they are in order
-        if labels is None or np.ndim(result) != 2 or np.shape(result)[1] != len(labels):
+        if not labels or np.ndim(result) != 2 or np.shape(result)[1] != len(labels):
             return result
         return {label: result[:, index] for index, label in enumerate(labels)}
 
@@ -79,8 +81,8 @@ def read(path: Path, options: LoadOptions) -> Contents:
             prepare = _tables([*inputs], [*getattr(model, "feature_names_in_", inputs)])
         else:
             prepare = partial(matrix_of, names=[*inputs], dtype=np.float64)
-    notes = [f"one output per class: {', '.join(labels)}"] if labels and method in OF_CLASSES else []
-    is_labelled = labels is not None
+    notes = [f"one output per class: {', '.join(labels)}"] if names_scores else []
+    is_labelled = bool(labels) and (method != "decision_function" or len(labels) > 2)  # which has one number for two
     return Contents(kind, inputs, predict, {}, example, method, methods, notes=notes, is_labelled=is_labelled)
 
 
@@ -184,11 +186,10 @@ def _positions(columns: Any, names: Sequence[str], positions: NDArray[Any]) -> N
         return positions[:0]
 
 
-def _classes(model: Any) -> NDArray[Any] | None:
+def _classes(model: Any) -> NDArray[Any]:
+    """The classes of a model, in order; none if it has other outputs, or several."""
     classes = getattr(model, "classes_", None)
-    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not 2 <= len(classes) <= MOST_COLUMNS:
-        return None
-    return classes
+    return classes if isinstance(classes, np.ndarray) and classes.ndim == 1 and len(classes) > 1 else np.array([])
 
 
 def _tables(inputs: Sequence[str], names: Sequence[str]) -> Callable[[Arrays], Any]:

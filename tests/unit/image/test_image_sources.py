@@ -113,7 +113,7 @@ def test_names_from_modules_beside_a_program_and_relative_imports_are_found(tmp_
         plain_in_more="number = 1\n",
         tools_in___init__="from .scores import rank\nfrom . import names\n",
         tools_in_scores="import numpy\nrank = 1\n",
-        tools_in_names="from .missing.deep import nothing\n",
+        tools_in_names="from .missing.deep import nothing\nfrom ...outside import nothing\n",
     )
     found = of_program(program, "", [])
     assert found.files.keys() == {

@@ -391,7 +391,7 @@ def test_texts_without_names_of_columns_are_one_array(tmp_path):
 def test_texts_and_numbers_without_names_are_refused_with_what_to_do(tmp_path):
     preprocessing = pytest.importorskip("sklearn.preprocessing", reason="scikit-learn is not installed")
     model = fitted(preprocessing.OneHotEncoder(), np.array([["Rome", 1], ["Oslo", 2]], object))
-    with pytest.raises(PyTritonValidationError, match="fit it with a table of pandas whose columns have names"):
+    with pytest.raises(PyTritonValidationError, match="without names: fit it with a table of pandas that has them"):
         load(dumped(model, tmp_path), trust=True)
 
 
@@ -502,6 +502,26 @@ def test_labels_of_scikit_learn_are_those_of_its_classes_in_their_order(tmp_path
         load_it(labels=["a", "b"])
 
 
+def test_labels_of_scikit_learn_for_many_classes_and_for_several_at_once(tmp_path):
+    neighbors = pytest.importorskip("sklearn.neighbors", reason="scikit-learn is not installed")
+    multiclass = pytest.importorskip("sklearn.multiclass", reason="scikit-learn is not installed")
+    tree = pytest.importorskip("sklearn.tree", reason="scikit-learn is not installed")
+    rows, names = np.arange(150.0)[:, np.newaxis], [f"n{number}" for number in range(150)]
+    many = neighbors.KNeighborsClassifier(1).fit(rows, np.arange(1, 151))
+    saved = of_sklearn(tmp_path, many)(labels=names)
+    assert [saved(features=rows[number]) for number in (0, 149)] == ["n0", "n149"]
+    several = multiclass.OneVsRestClassifier(tree.DecisionTreeClassifier()).fit(rows, np.array([[0, 1], [1, 1]] * 75))
+    assert of_sklearn(tmp_path, several)(labels=["a", "b"])(features=rows[0]) == {"a": 0, "b": 1}
+
+
+def test_labels_that_a_method_has_no_place_for_are_refused(tmp_path):
+    linear = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+    rows, species = iris()
+    load_it = of_sklearn(tmp_path, linear.LogisticRegression(max_iter=500).fit(rows, species == 2))
+    with pytest.raises(PyTritonValidationError, match="no output has numbers of classes"):
+        load_it(labels=["a", "b"], method="decision_function")
+
+
 def test_labels_for_numbers_that_are_no_classes_are_refused(tmp_path):
     ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
     rows, _ = iris()
@@ -548,6 +568,7 @@ def test_a_column_of_booleans_that_an_encoder_knows_takes_booleans(tmp_path):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame({"new": [True, False], "city": ["Oslo", "Rome"]})
     saved = of_sklearn(tmp_path, preprocessing.OrdinalEncoder().fit(frame))()
+    assert saved.most_rows == 4096  # as tables have, whatever their columns are
     assert saved(new=True, city="Rome").tolist() == [1.0, 1.0]
     assert saved(new=False, city="Oslo").tolist() == [0.0, 0.0]
 
