@@ -48,9 +48,6 @@ class ForkedProcess:
     Args:
         status: Its template sends the exit status, and ends the connection with its own end.
         stdout: What it writes.
-
-    Raises:
-        OSError: It has ended, and its template too.
     """
 
     stderr = None
@@ -59,7 +56,10 @@ class ForkedProcess:
         self.pid = pid
         self.stdout = stdout
         self._status = status
-        self._descriptor = os.pidfd_open(pid)
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:  # it has ended already; its pipe tells why
+            self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def kill(self) -> None:
         """Kill it; does nothing after its end."""

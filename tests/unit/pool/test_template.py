@@ -268,6 +268,28 @@ def test_the_status_has_the_reason_why_no_process_can_be_started(forked, monkeyp
     wait_for(lambda: "Cannot allocate memory" in worker.status().last_error, "the reason")
 
 
+def test_why_a_worker_has_ended_before_anybody_knew_it_is_told(forked, monkeypatch):
+    def factory():
+        def infer(requests):
+            return []
+
+        def after_fork(worker):
+            raise ValueError("it does not fit")
+
+        infer.after_fork = after_fork
+        return infer
+
+    def gone(pid, flags=0):
+        wait_for(lambda: not is_alive(pid), "its end")
+        raise ProcessLookupError(errno.ESRCH, "No such process")
+
+    model = forked(factory)
+    model.template.wait_ready(time.monotonic() + DEADLINE_S)
+    monkeypatch.setattr(os, "pidfd_open", gone)
+    with pytest.raises(PyTritonWorkerError, match="it does not fit"):
+        model.worker()
+
+
 def test_forks_leave_no_descriptor_in_the_template_and_in_this_process(forked):
     model = forked()
     worker = model.worker()
