@@ -16,7 +16,7 @@ SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 demo test thorough test-pages test-python-proxy unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test thorough test-pages test-python-proxy test-cluster test-torch unit coverage interpreters newer lint types docs fuzz \
+.PHONY: demo test thorough test-pages test-python-proxy test-cluster test-gguf test-torch unit coverage interpreters newer lint types docs fuzz \
   fuzz-service wheel bench clean
 
 demo: $(VENV)/.with-demo
@@ -70,6 +70,11 @@ test-torch: $(VENV)/.with-test
 	$(INSTALL) --editable '.[catboost,hf,torch]'
 	$(BIN)/python -m pytest tests/torch
 	$(BIN)/python -m pytest tests/unit/saved tests/server/test_saved_models.py -k catboost
+
+# GGUF files: llama-cpp-python has no wheels, so that pip compiles llama.cpp, which takes long.
+test-gguf: $(VENV)/.with-test
+	$(INSTALL) --editable '.[gguf]' gguf
+	$(BIN)/python -m pytest tests/torch/test_saved_gguf.py
 
 # clang-tidy reads each folder of the native code as one source: what they include is read once, and a fault that takes
 # several sources is found.

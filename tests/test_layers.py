@@ -45,6 +45,7 @@ LAYERS = {
         "constants",
         "exceptions",
         "forks",
+        "introspection",
         "logs",
         "model_config",
         "restarts",
@@ -244,6 +245,7 @@ LAYERS = {
         "constants",
         "exceptions",
         "forks",
+        "introspection",
         "llm",
         "logs",
         "model_config",
@@ -302,7 +304,7 @@ LAYERS = {
         "decorators.batching",
         "exceptions",
         "files",
-        "llm.kinds",
+        "llm",
         "logs",
         "model_config",
         "signature",
@@ -549,7 +551,18 @@ APP = {"orjson", "pydantic", "python_multipart", "simdjson", "starlette", "uvico
 # Of the extra "llm"; pydantic brings the others.
 MODELS_OF_LANGUAGE = {"pydantic", "pydantic_core", "typing_extensions"}
 # Of the extras with the names of formats.
-FORMATS = {"catboost", "joblib", "lightgbm", "mlflow", "onnxruntime", "pandas", "sklearn", "xgboost"}
+FORMATS = {
+    "catboost",
+    "joblib",
+    "jinja2",
+    "lightgbm",
+    "llama_cpp",
+    "mlflow",
+    "onnxruntime",
+    "pandas",
+    "sklearn",
+    "xgboost",
+}
 FORMATS |= {"PIL", "sentence_transformers", "torch", "huggingface_hub", "transformers", "safetensors"}
 BY_LAYER = {
     "cli": COMMAND_LINE,

@@ -100,6 +100,7 @@ FORMATS = (
         "LightGBM", (".txt",), "lightgbm", "lightgbm", ("lightgbm",), False, lambda _, head: head[:5] == b"tree\n", True
     ),
     Format("XGBoost", (".json", ".ubj"), "xgboost", "xgboost", ("xgboost",), False, _is_xgboost, True),
+    Format("GGUF", (".gguf",), "gguf", "gguf", ("llama_cpp", "jinja2"), False, lambda _, head: head[:4] == b"GGUF"),
     Format("ONNX", (".onnx",), "onnx", "onnx", ("onnxruntime",), False, lambda path, _: looks_like_onnx(path)),
 )
 

@@ -1,8 +1,8 @@
 """Files that end the process which reads them: another process reads them first.
 
-XGBoost, LightGBM and CatBoost are not made for files that somebody has changed: a wrong byte may be an address for
-them. The other process answers one row. It loads the library alone, through its C API, and takes about 0.05 s; that of
-CatBoost, whose wheel has no such API, takes as long as its import.
+XGBoost, LightGBM, CatBoost and llama.cpp are not made for files that somebody has changed: a wrong byte may be an
+address for them. The other process answers one row. It loads the library alone, through its C API, and takes about
+0.05 s; those of CatBoost and llama.cpp import their packages.
 """
 
 from __future__ import annotations
@@ -46,6 +46,12 @@ call("LGBM_BoosterGetNumFeature", handle, ctypes.byref(count))
 call("LGBM_BoosterCalcNumPredict", handle, 1, 0, 0, -1, ctypes.byref(size))
 row, found = (ctypes.c_double * min(count.value, 2**24))(), (ctypes.c_double * min(size.value, 2**24))()
 call("LGBM_BoosterPredictForMat", handle, row, 1, 1, count, 1, 0, 0, -1, b"num_threads=1", ctypes.byref(size), found)
+""",
+    "libllama.so": """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+import llama_cpp
+llama_cpp.Llama(sys.argv[2], n_ctx=8, verbose=False).eval([0])
 """,
     "_catboost.so": """
 import json, sys

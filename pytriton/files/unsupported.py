@@ -24,7 +24,6 @@ HEADS = {
     OF_TORCH: CHECKPOINT,
     b"binf": "XGBoost's old binary format; load it with XGBoost and save it as .ubj",
     b"\x89HDF": "HDF5; if it is a model of Keras, export it with model.export(..., format='onnx')",
-    b"GGUF": "GGUF, which is not supported; serve it with a program that yields its tokens, see docs/llm.md",
     b"version https://git-lfs": "a pointer of Git LFS, not the file itself; run git lfs pull",
 }
 

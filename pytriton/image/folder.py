@@ -47,7 +47,7 @@ def write_folder(sources: Sources, folder: Path, image: str, *, is_vendored: boo
         if is_vendored:
             lock.write_text(text_of(versions, download(lock, wheels)))
         wheel = write_wheel(wheels)
-        for name, text in texts_of(sources.command, image, wheel.name, is_vendored=is_vendored).items():
+        for name, text in texts_of(sources.command, image, wheel.name, versions, is_vendored=is_vendored).items():
             _put(new / name, text.encode())
         for name, path in sources.files.items():
             (new / "models" / name).parent.mkdir(parents=True, exist_ok=True)

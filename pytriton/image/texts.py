@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytriton.exceptions import PyTritonValidationError
@@ -14,6 +14,8 @@ __all__ = ["texts_of"]
 
 PACKAGE = Path(__file__).parents[1]
 BASES = (PACKAGE.parent / "deploy" / "kubernetes" / "base", PACKAGE / "deploy" / "base")  # of a checkout, of a wheel
+COMPILED = {"llama-cpp-python"}  # distributions without wheels: images that are not slim have a compiler
+LIBRARIES = {"lightgbm": "libgomp1", "llama-cpp-python": "libgomp1"}  # Debian's, which wheels need and slim images lack
 DEBIANS = {"bookworm": (2, 36), "trixie": (2, 41)}  # and the version of its glibc
 
 DOCKERFILE = """\
@@ -21,7 +23,7 @@ DOCKERFILE = """\
 #
 #   docker build -t {image} .
 #   docker run --rm -p 8000-8002:8000-8002 -p 8080:8080 --read-only --tmpfs /tmp --cap-drop ALL {image}
-FROM {base} AS build
+FROM {builder} AS build
 COPY requirements.lock /build/requirements.lock
 COPY wheels /build/wheels
 RUN python -m venv /opt/models
@@ -29,7 +31,7 @@ RUN /opt/models/bin/pip install --no-cache-dir --no-compile --no-deps {source}--
 RUN /opt/models/bin/pip install --no-cache-dir --no-compile --no-deps --no-index /build/wheels/{wheel}
 
 FROM {base}
-RUN useradd --system --uid 10001 --home-dir /models models
+{packages}RUN useradd --system --uid 10001 --home-dir /models models
 COPY --from=build /opt/models /opt/models
 COPY models /models
 USER 10001
@@ -63,6 +65,9 @@ services:
 secrets:
   token: {{environment: PYTRITON_ACCESS_TOKEN}}
 """
+PACKAGES = """\
+RUN apt-get update && apt-get install --yes --no-install-recommends {names} && rm -rf /var/lib/apt/lists/*
+"""
 KUSTOMIZATION = """\
 # kubectl apply -k . after the image is in your registry; base/token is the access token to replace.
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -77,13 +82,16 @@ patches:
 """
 
 
-def texts_of(command: Sequence[str], image: str, wheel: str, *, is_vendored: bool) -> Mapping[str, str]:
+def texts_of(
+    command: Sequence[str], image: str, wheel: str, distributions: Collection[str], *, is_vendored: bool
+) -> Mapping[str, str]:
     """The texts, by the paths of their files.
 
     Args:
         command: What the container runs.
         image: Its name, with a tag.
         wheel: The file name of our own wheel.
+        distributions: That are installed, by their normalized names.
         is_vendored: Whether the folder has the wheels of all distributions.
 
     Raises:
@@ -94,9 +102,12 @@ def texts_of(command: Sequence[str], image: str, wheel: str, *, is_vendored: boo
         raise PyTritonValidationError(f"the image's name {image!r} has no tag; name it like models:1")
     split = 2 if command[0] == "pytriton" else 1
     arguments = json.dumps([*command[split:]])
+    slim, libraries = _base_image(), sorted({LIBRARIES[each] for each in LIBRARIES.keys() & {*distributions}})
     dockerfile = DOCKERFILE.format(
         image=image,
-        base=_base_image(),
+        base=slim,
+        builder=slim if COMPILED.isdisjoint(distributions) else slim.replace("-slim", ""),
+        packages=PACKAGES.format(names=" ".join(libraries)) if libraries else "",
         source="--no-index --find-links /build/wheels --require-hashes " if is_vendored else "",
         wheel=wheel,
         entry=json.dumps([*command[:split]]),

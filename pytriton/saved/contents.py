@@ -78,7 +78,8 @@ class Contents:
         kind: What it is, such as ``scikit-learn LogisticRegression``.
         inputs: The schema of each input, without batch axis.
         predict: From arrays by input, with batch axis, to the result of the library: an array, or several by name.
-            Inputs of one number or text per row have the shape ``(rows, 1)``.
+            Inputs of one number or text per row have the shape ``(rows, 1)``. Or a model of another form, such as a
+            ``ChatModel``, which is served as it is.
         outputs: Shapes of outputs, as far as the file declares them: without batch axis, -1 is any size.
         example: Values of inputs for which zero, or an empty text, is not valid.
         method: The method that ``predict`` calls; empty if the format has none.

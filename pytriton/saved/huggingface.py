@@ -137,12 +137,16 @@ def _pipeline(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Content
     )
 
 
-def _network(path: Path, architecture: str, safe: Mapping[str, Any]) -> Any:
-    """The network, with all of its weights; a folder's own class is found by its path."""
+def _network(path: Path, architecture: str, safe: Mapping[str, Any], unused: tuple[str, ...] = ()) -> Any:
+    """The network, with all of its weights; a folder's own class is found by its path.
+
+    Args:
+        unused: How names of weights begin that may be missing.
+    """
     if (kind := getattr(transformers, architecture, None)) is None:
         return str(path)
     network, found = kind.from_pretrained(str(path), output_loading_info=True, **safe["model_kwargs"])
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(name for name in found["missing_keys"] if not name.startswith(unused)):
         raise PyTritonValidationError(f"{path} lacks weights, such as {missing[0]}, which would be random; save again")
     return network
 
@@ -153,6 +157,10 @@ def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Conte
 
     if int((version := sentence_transformers.__version__).partition(".")[0]) < 6 and not options.trust:
         raise PyTritonValidationError(f"{path}: sentence-transformers {version} trusts any folder; install 6 or newer")
+    for module in json.loads((path / "modules.json").read_bytes()):
+        config = path / module["path"] / "config.json"
+        if module["type"].endswith(".Transformer") and "auto_map" not in json.loads(config.read_bytes()):
+            _network(config.parent, "AutoModel", safe, unused=("pooler.",))  # the library does not tell what is missing
     network = sentence_transformers.SentenceTransformer(str(path), local_files_only=True, **safe)
     tokenizer = network.tokenizer
 

@@ -93,6 +93,8 @@ def load(
     contents = replace(contents, inputs={**contents.inputs, **given})
     if batch is not None and batch != contents.batching:
         raise PyTritonValidationError(f"{found}: only files of ONNX and PyTorch can be loaded without batch axis")
+    if labels and isinstance(contents.predict, OwnForm):
+        raise PyTritonValidationError(f"{found}: a chat has no classes; leave labels (--labels) out")
     if labels and not contents.is_labelled:
         call, is_usual = contents.predict, contents.method in ("", "predict")
         contents = replace(contents, predict=lambda arrays: with_labels(outputs_of(call(arrays)), labels, is_usual))
@@ -133,7 +135,8 @@ def _read(path: Path, file_format: Format, options: LoadOptions) -> Contents:
 class SavedModel(OwnForm):
     """A model in a file, as a callable for ``bind``; :func:`load` makes it.
 
-    Its call takes the values of one row by name, as ``call`` of the clients does, and returns the result.
+    Its call takes the values of one row by name, as ``call`` of the clients does, and returns the result. That of a
+    chat takes a ``request``, and yields what the model says.
 
     Attributes:
         contents: What its file has.
@@ -144,6 +147,7 @@ class SavedModel(OwnForm):
 
     def __init__(self, name: str, contents: Contents, most_rows: int | None, sizes_batches: bool) -> None:
         self.__name__, self.contents, self._sizes_batches = name, contents, sizes_batches
+        self._form = contents.predict if isinstance(contents.predict, OwnForm) else None
         self.example, results = ({}, {}) if contents.results and not contents.example else _try_example(contents)
         is_open, batching = _is_open(contents), contents.batching
         outputs = dict(contents.results) or {
@@ -161,6 +165,8 @@ class SavedModel(OwnForm):
 
     def __call__(self, /, **values: Any) -> Any:
         """The result for the values of one row; ValueError if they do not fit."""
+        if self._form is not None:
+            return self._form(**values)
         if values.keys() != self.signature.inputs.keys():
             raise ValueError(f"{self.__name__} takes {', '.join(self.signature.inputs)}, but got {', '.join(values)}")
         codec = SignatureCodec(self.signature)
@@ -199,6 +205,8 @@ class SavedModel(OwnForm):
 
     def derived(self, config: ModelConfig) -> Derived:
         """The tensors of the model, its signature, and the example as its first warm-up."""
+        if self._form is not None:
+            return self._form.derived(config)  # type: ignore[no-any-return]
         if self.contents.batching and not config.batching:
             raise PyTritonValidationError(f"{self.__name__} is called with batches; leave batching=False out")
         rows = self.most_rows if self._sizes_batches else config.max_batch_size
@@ -211,6 +219,8 @@ class SavedModel(OwnForm):
 
     def served(self) -> Callable[..., Any]:
         """What answers a list of requests."""
+        if self._form is not None:
+            return self._form.served()
         decorate = with_batch_axis if self.contents.batching else sample
         return decorate(lambda **arrays: self.predict(arrays))
 

@@ -329,6 +329,20 @@ def test_weights_and_tokenizers_that_are_missing_are_told(tmp_path):
         load(path)
 
 
+def test_weights_of_sentences_that_are_missing_are_told_unless_nothing_uses_them(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="it is not installed")
+    sentences(tmp_path)
+    trust = int(sentence_transformers.__version__.partition(".")[0]) < 6
+    (path,) = tmp_path.glob("*.safetensors")
+    weights = load_file(path)
+    save_file({name: value for name, value in weights.items() if "pooler" not in name}, path, {"format": "pt"})
+    load(tmp_path, trust=trust)
+    missing = next(name for name in weights if "attention" in name)
+    save_file({name: value for name, value in weights.items() if name != missing}, path, {"format": "pt"})
+    with pytest.raises(PyTritonValidationError, match=r"lacks weights, such as .*attention"):
+        load(tmp_path, trust=trust)
+
+
 def test_sentences_are_embedded_as_by_their_library(tmp_path, offline):
     sentence_transformers = pytest.importorskip("sentence_transformers", reason="it is not installed")
     network = sentences(tmp_path)

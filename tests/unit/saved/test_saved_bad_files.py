@@ -1,5 +1,6 @@
 """Files that are damaged, renamed, hostile or of another format: one line says what to do, and no code runs."""
 
+import importlib.util
 import json
 import os
 import pickle
@@ -296,3 +297,11 @@ def test_pickled_weights_beside_other_tensors_are_refused(tmp_path):
         check_folder(tmp_path)
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(bytes(8))
     check_folder(tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("llama_cpp") is not None, reason="llama-cpp-python is installed")
+def test_a_file_whose_library_is_missing_says_how_to_install_it(tmp_path):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF\x03\0\0\0")
+    with pytest.raises(ImportError, match=r"needs llama_cpp, which is not installed: pip install 'pytriton\[gguf\]'"):
+        load(path)
