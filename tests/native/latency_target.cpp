@@ -191,11 +191,31 @@ bool stay_finite(uint64_t seed) {
   return usual > 0.005 && usual < 0.02 && target.refuses(size_of(1), size_of(100'000), 0.01, 1);
 }
 
+// How large batches may be after a few, the first of which has so many rows, and all as many as they may have.
+uint64_t rows_after(uint64_t rows, double fixed, double per_row) {
+  LatencyTarget target(kTarget, kShare, size_of(kMaxRows));
+  for (int batch = 0; batch < 12; ++batch) {
+    const double took = fixed + per_row * static_cast<double>(rows);
+    target.answered(size_of(rows), took, std::vector<double>(rows, took));
+    rows = kMaxRows;
+    while (rows > 1 && !target.allows(size_of(rows))) --rows;
+  }
+  return rows;
+}
+
 }  // namespace
 
 int main() {
   bool is_met = stay_finite(7);
   if (!is_met) std::puts("the learned times are beyond all bounds");
+  if (rows_after(55, 0, 0.01) > 2 || rows_after(9, 0, 0.01) > 2) {
+    std::puts("no small batches after a large one");
+    is_met = false;
+  }
+  if (rows_after(55, 0.1, 0.001) != kMaxRows) {
+    std::puts("rules for a callable that can never be in time");
+    is_met = false;
+  }
   for (const Load& load : loads()) {
     LatencyTarget target(kTarget, kShare, size_of(kMaxRows));
     const Outcome outcome = run(load, {}, &target);

@@ -34,12 +34,21 @@ class Notes : public BatchWorker {
     is_busy_ = true;
     sizes.push_back(batch.requests.size());
     record = batch.record;
+    highest_cost = std::max<uint64_t>(highest_cost, record.size.cost);
     last = batch.reason;
     sent_.notify_all();
   }
 
+  void adopt(const RequestPointers& late) override { adopted += late.size(); }
+
   // Its batch is answered.
   void answer(Scheduler& scheduler, std::chrono::nanoseconds took = {}) {
+    rest(scheduler, took);
+    scheduler.dispatch(*this);
+  }
+
+  // The same, before it asks for the next one.
+  void rest(Scheduler& scheduler, std::chrono::nanoseconds took = {}) {
     BatchRecord answered;
     {
       const std::lock_guard lock(mutex_);
@@ -47,7 +56,6 @@ class Notes : public BatchWorker {
       answered = record;
     }
     scheduler.answered(answered, took);
-    scheduler.dispatch(*this);
   }
 
   void wait_sent(size_t batches) {
@@ -66,6 +74,8 @@ class Notes : public BatchWorker {
 
   std::atomic<bool> lost{false};
   std::atomic<size_t> gone{0};  // cancelled requests
+  std::atomic<size_t> adopted{0};
+  std::atomic<uint64_t> highest_cost{0};
 
  private:
   std::mutex mutex_;
@@ -261,9 +271,11 @@ void requests_that_nobody_announced_do_not_count_against_others() {
 void a_slow_callable_waits_a_moment_for_the_clients_that_it_has_answered() {
   Case test(rows(64));
   for (int request = 0; request < 4; ++request) test.request();
+  const auto answered = std::chrono::steady_clock::now();
   test.worker.answer(test.scheduler, std::chrono::hours(1));
   test.worker.wait_sent(2);
-  EXPECT((test.worker.sent() == Sizes{1, 3}));  // a fourth has not come
+  EXPECT(std::chrono::steady_clock::now() - answered >= milliseconds(20));  // for a fourth, which has not come
+  EXPECT((test.worker.sent() == Sizes{1, 3}));
   for (int request = 0; request < 4; ++request) test.request();
   test.worker.answer(test.scheduler, milliseconds(1));
   test.worker.wait_sent(3);
@@ -300,6 +312,32 @@ void a_lost_worker_gets_requests_only_if_there_is_no_other() {
   test.request();
   EXPECT(test.worker.sent() == Sizes{1});
   test.scheduler.remove(other);
+}
+
+void another_worker_gets_at_once_what_one_that_has_gone_gives_back() {
+  struct Gone : Notes {
+    bool is_free() override { return !has_gone && Notes::is_free(); }
+    void send(NextBatch batch) override {
+      if (!scheduler) return Notes::send(std::move(batch));
+      has_gone = true;
+      std::vector<QueuedRequest> back(batch.requests.size());
+      for (size_t request = 0; request < back.size(); ++request) back[request].request = batch.requests[request];
+      scheduler->requeue(std::move(back));
+      scheduler->answered(batch.record, {});
+    }
+    Scheduler* scheduler = nullptr;
+    bool has_gone = false;
+  };
+  Case test(rows(8));
+  Gone leaving;
+  test.scheduler.add(leaving);
+  for (int request = 0; request < 4; ++request) test.request();
+  EXPECT(test.worker.sent() == Sizes{1} && leaving.sent() == Sizes{1});
+  test.worker.rest(test.scheduler);
+  leaving.scheduler = &test.scheduler;
+  leaving.answer(test.scheduler);
+  EXPECT((test.worker.sent() == Sizes{1, 2} && leaving.sent() == Sizes{1}));
+  test.scheduler.remove(leaving);
 }
 
 void a_delay_is_kept_while_a_worker_does_not_read() {
@@ -351,6 +389,16 @@ void a_request_is_refused_if_those_before_it_take_too_long() {
   EXPECT((test.worker.sent() == Sizes{1, 1}));
 }
 
+void a_request_behind_one_that_takes_most_of_the_time_is_refused() {
+  Case test(in_time(128, std::chrono::seconds(100)));
+  for (const uint64_t rows : {1, 4}) {
+    EXPECT(!test.request(rows));
+    test.worker.answer(test.scheduler, std::chrono::seconds(rows));
+  }
+  EXPECT(!test.request(90));
+  EXPECT(test.request(20) && !test.request(2));
+}
+
 void a_request_that_finds_a_free_worker_is_never_refused_nor_any_if_none_can_be_in_time() {
   Case test(in_time(64, milliseconds(50)));
   EXPECT(!test.request(8));
@@ -389,7 +437,7 @@ void a_late_request_leaves_its_place_to_others_only_if_they_are_more_than_a_batc
   std::this_thread::sleep_for(milliseconds(25));  // longer than the target
   test.worker.answer(test.scheduler, milliseconds(2));
   test.worker.wait_sent(3);
-  EXPECT(test.refused == 2 && (test.worker.sent() == Sizes{1, 1, 2}));
+  EXPECT(test.refused == 2 && test.worker.adopted == 2 && (test.worker.sent() == Sizes{1, 1, 2}));
 }
 
 void a_batch_costs_no_more_than_allowed_and_has_requests_of_similar_costs() {
@@ -401,6 +449,20 @@ void a_batch_costs_no_more_than_allowed_and_has_requests_of_similar_costs() {
   for (int batch = 0; batch < 3; ++batch) test.worker.answer(test.scheduler);
   EXPECT((test.worker.sent() == Sizes{1, 2, 4, 1}));
   EXPECT(test.waiting == 0);
+}
+
+void a_costly_request_is_sent_in_time_though_cheap_ones_keep_coming() {
+  BatchPolicy policy = rows(64, {8});
+  policy.max_cost = 1000;
+  Case test(policy);
+  test.request(1, "", 10);
+  for (int request = 0; request < 20; ++request) test.request(1, "", 10);
+  test.request(1, "", 500);
+  for (int batch = 0; batch < 5; ++batch) {
+    test.worker.answer(test.scheduler);
+    for (int request = 0; request < 8; ++request) test.request(1, "", 10);
+  }
+  EXPECT(test.worker.highest_cost >= 500);
 }
 
 void requests_whose_padding_would_take_much_memory_are_not_merged() {
@@ -435,12 +497,15 @@ int main() {
   a_slow_callable_waits_a_moment_for_the_clients_that_it_has_answered();
   rows_beyond_all_preferred_sizes_leave_and_so_does_all_that_waits_when_the_delay_is_over();
   a_lost_worker_gets_requests_only_if_there_is_no_other();
+  another_worker_gets_at_once_what_one_that_has_gone_gives_back();
   a_delay_is_kept_while_a_worker_does_not_read();
   workers_share_the_queue();
   a_request_is_refused_if_those_before_it_take_too_long();
+  a_request_behind_one_that_takes_most_of_the_time_is_refused();
   a_request_that_finds_a_free_worker_is_never_refused_nor_any_if_none_can_be_in_time();
   a_batch_is_at_most_four_times_as_large_as_any_before_and_takes_half_of_the_time();
   a_late_request_leaves_its_place_to_others_only_if_they_are_more_than_a_batch();
   a_batch_costs_no_more_than_allowed_and_has_requests_of_similar_costs();
+  a_costly_request_is_sent_in_time_though_cheap_ones_keep_coming();
   requests_whose_padding_would_take_much_memory_are_not_merged();
 }

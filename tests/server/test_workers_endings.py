@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.model_config import Tensor
 from pytriton.triton import Triton, TritonSecurityConfig
@@ -120,6 +121,43 @@ def test_while_a_worker_that_died_idle_is_away_no_request_waits_for_it(bind, tra
         assert len({pid_of(traffic, model) for _ in range(8)}) == 1
         (tmp_path / "hold").unlink()
         wait_for(lambda: len({pid_of(traffic, model) for _ in range(4)}) == 2, "the new worker")
+
+
+LAST = 20
+
+
+@native_proxy_only
+def test_no_request_waits_for_the_successor_of_a_worker_that_is_replaced_under_load(bind, traffic, tmp_path):
+    """It is told to leave while it works, so that the batch that is sent next finds nobody who reads it."""
+
+    def factory():
+        wait_for_file(tmp_path / "start")
+        requests = count(1)
+
+        @batch
+        def infer(x):
+            if next(requests) == LAST:
+                time.sleep(0.3)  # meanwhile it is told
+            if x.any():
+                (tmp_path / "entered").touch()
+                wait_for_file(tmp_path / "open")
+            return [np.full_like(x, os.getpid(), np.float64)]
+
+        return infer
+
+    (tmp_path / "start").touch()
+    model = bind(Processes(factory, count=2, max_requests=LAST), None, PID, max_batch_size=1)
+    with ThreadPoolExecutor(5) as pool:
+        held = pool.submit(traffic.infer, model, filled(1))
+        wait_for((tmp_path / "entered").exists, "a worker to be busy")
+        (tmp_path / "start").unlink()
+        calls = [pool.submit(pid_of, traffic, model) for _ in range(LAST + LAST // 2)]
+        replaced = calls[0].result(DEADLINE_S)
+        wait_for(lambda: not Path(f"/proc/{replaced}").exists(), "the other one to be replaced")
+        (tmp_path / "open").touch()
+        other = int(held.result(DEADLINE_S)["y"][0, 0])
+        assert {call.result(DEADLINE_S) for call in calls} == {replaced, other}
+        (tmp_path / "start").touch()
 
 
 def states(pid: int) -> list[str]:

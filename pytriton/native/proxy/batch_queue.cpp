@@ -106,16 +106,23 @@ BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target
   return choice;
 }
 
-// Moves the requests whose costs are the most similar to the first one's behind that, as many as fit into a batch. All
-// others keep their order, so each becomes the first in time.
+// Moves the oldest request to the front, and those whose costs are the most similar to its cost behind it, as many as fit
+// into a batch. So none waits for ever, though a batch may leave without some that were moved, and more are moved later.
 void BatchQueue::bring_similar_forward() {
+  if (queue_.front().is_repeated) return;
+  const auto is_apart = [this](const QueuedRequest& each) {
+    return each.is_repeated || each.is_unread != queue_.front().is_unread;
+  };
+  const auto far = queue_.begin() + static_cast<ptrdiff_t>(std::min(queue_.size(), kSimilarWindow));
+  const auto last = std::find_if(queue_.begin(), far, is_apart);
+  const auto is_older = [](const QueuedRequest& one, const QueuedRequest& other) { return one.since < other.since; };
+  const auto oldest = std::min_element(queue_.begin(), last, is_older);
+  std::rotate(queue_.begin(), oldest, oldest + 1);
   const QueuedRequest& first = queue_.front();
-  const size_t window = std::min(queue_.size(), kSimilarWindow);
+  const auto window = static_cast<size_t>(last - queue_.begin());
   std::vector<size_t> nearest;
   for (size_t index = 1; index < window; ++index) {
-    const QueuedRequest& each = queue_[index];
-    if (each.is_repeated || each.is_unread != first.is_unread) break;
-    if (each.shapes == first.shapes) nearest.push_back(index);
+    if (queue_[index].shapes == first.shapes) nearest.push_back(index);
   }
   const auto distance = [&](size_t index) {
     const uint64_t one = queue_[index].row_cost, other = first.row_cost;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace pytriton {
 
@@ -10,9 +12,9 @@ constexpr double kFaster = 0.8, kSlower = 1.25;     // changes below are noise
 constexpr double kMuchBetter = 0.5;                 // of the error with rows; then cost explains the times
 constexpr double kShortest = 1e-7, kLongest = 1e5;  // seconds
 
-size_t bin_of(uint64_t cost) {
+size_t bin_of(uint64_t units) {
   size_t bin = 0;
-  while (cost >>= 1U) ++bin;
+  while (units >>= 1U) ++bin;
   return bin;
 }
 
@@ -52,9 +54,15 @@ double BatchTimes::excess(double share) const {
 }
 
 std::vector<BatchTimes::Point> BatchTimes::points() const {
+  std::map<uint64_t, std::vector<double>> times;
+  for (const Bin& bin : bins_) {
+    for (const Sample& each : bin.samples) {
+      times[uint64_t{1} << bin_of(static_cast<uint64_t>(each.rows))].push_back(each.seconds);
+    }
+  }
   std::vector<Point> points;
-  points.reserve(line_points_.size());
-  for (const Sample* each : line_points_) points.push_back({each->rows, each->seconds});
+  points.reserve(times.size());
+  for (auto& [rows, seconds] : times) points.push_back({rows, lower_median(std::move(seconds))});
   return points;
 }
 

@@ -20,9 +20,10 @@ struct BatchSize {
 
 class BatchTimes {
  public:
-  // Seconds that batches of a size take; for pages.
+  // Seconds that batches with so many rows, a power of two, and less than twice as many take; for pages.
   struct Point {
-    double rows, seconds;
+    uint64_t rows;
+    double seconds;
   };
 
   void add(const BatchSize& size, double seconds);

@@ -3,7 +3,8 @@
 //
 //   - A request that comes when a batch has just left waits for that one and is part of the next. So a batch may take
 //     half of the time, or hardly longer than the smallest.
-//   - A batch is at most four times as large as any before, as nobody knows how long it takes.
+//   - A batch is at most four times as large as any before, as nobody knows how long it takes. If those before were all
+//     too large to be in time, smaller ones are tried.
 //   - A request is refused if those before it take so long that its answer would be late: then its client learns that
 //     at once, and the answers of the others are not late as well.
 #pragma once
@@ -36,12 +37,14 @@ class LatencyTarget {
 
   double budget() const { return target_ * margin_; }
   double excess() const;
+  double least_units() const;
   bool can_be_met() const;
   double max_units() const;
 
   const double target_, share_;
   const BatchSize max_;
   BatchTimes times_;
+  double least_rows_ = 0, least_cost_ = 0;  // of a request, as the mean of its batch; 0 is unknown
   double excess_ = 0;           // of the last batches, at the share
   bool was_irregular_ = false;  // the last batch
   double margin_ = kMaxMargin;  // of the target is used; less when more answers were late than may be

@@ -74,18 +74,22 @@ void ModelMetrics::make() {
 }
 
 void ModelMetrics::add(const std::vector<BatchTimes::Point>& times) {
+  if (times.empty()) return;
+  auto before = std::exchange(times_, {});
   for (const BatchTimes::Point& point : times) {
-    uint64_t rows = 1;
-    while (static_cast<double>(2 * rows) <= point.rows) rows *= 2;
-    TRITONSERVER_Metric*& found = times_[rows];
+    TRITONSERVER_Metric*& found = times_[point.rows];
+    found = std::exchange(before[point.rows], nullptr);
     if (!found) {
       Labels with_rows = labels_;
-      with_rows.emplace_back("rows", std::to_string(rows));
+      with_rows.emplace_back("rows", std::to_string(point.rows));
       found = metric(family(TRITONSERVER_METRIC_KIND_GAUGE, "pytriton_batch_seconds",
                             "Time that batches of so many rows, and less than twice as many, take"),
                      with_rows);
     }
     if (found) ignore(TRITONSERVER_MetricSet(found, point.seconds));
+  }
+  for (const auto& [rows, forgotten] : before) {
+    if (forgotten) ignore(TRITONSERVER_MetricDelete(forgotten));
   }
 }
 

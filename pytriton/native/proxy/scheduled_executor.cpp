@@ -64,11 +64,15 @@ bool ScheduledExecutor::is_lost() {
   return is_lost_;
 }
 
+void ScheduledExecutor::adopt(const RequestPointers& late) {
+  for (const auto& request : late) request->assign(instance_);
+}
+
 void ScheduledExecutor::send(NextBatch next) {
   const BatchRecord record = next.record;
   try {
-    for (const auto& request : next.requests) request->assign(instance_);
-    for (const auto& request : next.cancelled) request->assign(instance_);
+    adopt(next.requests);
+    adopt(next.cancelled);
     fail(next.cancelled, Times(), Code::cancelled, "the request was cancelled");
     next.cancelled.clear();
     if (next.requests.empty()) return scheduler_.answered(record, {});
@@ -95,9 +99,17 @@ void ScheduledExecutor::send(NextBatch next) {
 }
 
 void ScheduledExecutor::submit(const BatchPointer& batch) {
+  // A worker that is being replaced may take long to come back: others get the batch, unless it was with one before.
+  const bool may_return = !is_local_ && !batch->is_unread && !is_lost();
   std::shared_ptr<Channel> channel;
   {
-    const std::lock_guard sending(sending_);
+    std::unique_lock sending(sending_, std::defer_lock);
+    if (!may_return) {
+      sending.lock();
+    } else if (!sending.try_lock()) {  // the reader restores the connection
+      if (take_back(batch)) return_unread(*batch);
+      return;
+    }
     Requests refused;  // they have their errors
     Outgoing frame = encode(batch->requests, model_, refused, kReasons[static_cast<size_t>(batch->reason)]);
     finish(refused, batch->times);
@@ -109,10 +121,26 @@ void ScheduledExecutor::submit(const BatchPointer& batch) {
       batch->sent = frame.requests;
       batch->times.compute_start = now_ns();
     }
-    channel = worker_->send(frame, [&](const std::shared_ptr<Channel>& next) {
+    const auto note = [&](const std::shared_ptr<Channel>& next) {
       const std::lock_guard lock(mutex_);
       batch->channel = next.get();
-    });
+    };
+    try {
+      worker_->try_send(frame, note);
+    } catch (const PeerGone&) {
+      if (may_return) {
+        {
+          const std::lock_guard lock(mutex_);
+          is_reconnecting_ = true;
+        }
+        worker_->channel()->shutdown();  // its reader restores the connection
+        sending.unlock();
+        if (take_back(batch)) return_unread(*batch);
+        return;
+      }
+      worker_->resend(frame, note);
+    }
+    channel = worker_->channel();
     {
       const std::lock_guard lock(mutex_);
       batch->is_sent = true;
@@ -123,13 +151,17 @@ void ScheduledExecutor::submit(const BatchPointer& batch) {
   if (is_local_) connection_lost(*channel, "it gave no answer");
 }
 
+// Whether nobody else has taken a batch that was not sent.
+bool ScheduledExecutor::take_back(const BatchPointer& batch) {
+  const std::lock_guard lock(mutex_);
+  if (batch_ != batch) return false;
+  batch_.reset();
+  return true;
+}
+
 // Fails a batch that was not sent, unless somebody else does.
 void ScheduledExecutor::fail_unsent(const BatchPointer& batch, Code code, const std::string& message) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (batch_ != batch) return;
-    batch_.reset();
-  }
+  if (!take_back(batch)) return;
   fail(batch->requests, batch->times, code, message);
   release(*batch);
 }
@@ -320,16 +352,19 @@ void ScheduledExecutor::connection_lost(const Channel& channel, const std::strin
     batch = std::move(batch_);
     is_unread = unread_ == &channel && !batch->is_unread && !batch->was_read;
   }
-  try {
-    if (is_unread) {
-      requeue(batch->requests, batch->is_repeated, true);
-    } else {
-      fail(batch->requests, batch->times, Code::unavailable, gone(reason));
-    }
-  } catch (const Failure& failure) {  // of the server, when it is asked for the inputs again
-    fail(batch->requests, batch->times, failure.code, failure.what());
-  }
+  if (is_unread) return return_unread(*batch);
+  fail(batch->requests, batch->times, Code::unavailable, gone(reason));
   release(*batch);
+}
+
+// Gives the requests of a batch that no worker has read back to the queue.
+void ScheduledExecutor::return_unread(const Batch& batch) {
+  try {
+    requeue(batch.requests, batch.is_repeated, true);
+  } catch (const Failure& failure) {  // of the server, when it is asked for the inputs again
+    fail(batch.requests, batch.times, failure.code, failure.what());
+  }
+  release(batch);
 }
 
 void ScheduledExecutor::requeue(const Requests& requests, bool is_repeated, bool is_unread) {

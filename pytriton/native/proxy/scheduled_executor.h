@@ -28,6 +28,7 @@ class ScheduledExecutor : public BatchWorker, private ReplyHandler {
   bool is_lost() override;
   bool is_local() override { return is_local_; }
   void send(NextBatch next) override;
+  void adopt(const RequestPointers& late) override;
 
  private:
   struct Batch {
@@ -50,7 +51,9 @@ class ScheduledExecutor : public BatchWorker, private ReplyHandler {
 
   void close();
   void submit(const BatchPointer& batch);
+  bool take_back(const BatchPointer& batch);
   void fail_unsent(const BatchPointer& batch, Code code, const std::string& message);
+  void return_unread(const Batch& batch);
   void release(const Batch& batch);
 
   void start_reader(const std::shared_ptr<Channel>& channel);

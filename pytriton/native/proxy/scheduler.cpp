@@ -15,7 +15,13 @@ constexpr auto kLongestPause = std::chrono::milliseconds(20);
 constexpr auto kForgetAnnounced = std::chrono::milliseconds(20);  // if their number does not change
 constexpr auto kParkTime = std::chrono::milliseconds(20);
 constexpr auto kTimesPeriod = std::chrono::seconds(1);  // of reports
-thread_local const Scheduler* dispatching = nullptr;    // the one that this thread is in dispatch() of
+
+// A dispatch() that this thread is in.
+struct Dispatching {
+  const Scheduler* scheduler = nullptr;
+  bool is_for_all = false;  // within it, one for all workers was asked for
+};
+thread_local Dispatching dispatching;
 }  // namespace
 
 Scheduler::Scheduler(const BatchPolicy& policy, std::shared_ptr<Arrivals> arrivals, Report report,
@@ -91,10 +97,14 @@ void Scheduler::add_pending(size_t requests) {
 // Whether its answer would be late. One that finds a free worker is never refused: its batch tells how long it takes.
 bool Scheduler::is_refused(const QueuedRequest& request) {
   const BatchSize size = size_of(request);
-  // Most requests need no look at the workers: a batch that is on its way takes half of the time at most.
-  if (!target_ || !target_->refuses(size, queue_.waiting(), target_->target() / 2, 1)) return false;
+  if (!target_) return false;
   const Clock::time_point now = Clock::now();
   auto first = Clock::time_point::max();
+  for (const auto& state : workers_) first = std::min(first, state->free_at);
+  // Most requests need no look at the workers. A batch of several requests takes half of the time at most.
+  const double free_after = workers_.empty() ? 0 : seconds(first - now);
+  if (!target_->refuses(size, queue_.waiting(), std::max(target_->target() / 2, free_after), 1)) return false;
+  first = Clock::time_point::max();
   size_t workers = 0;
   for (const auto& state : workers_) {
     if (state->worker->is_lost()) continue;
@@ -127,8 +137,11 @@ void Scheduler::requeue(std::vector<QueuedRequest> requests) {
 }
 
 void Scheduler::dispatch(const BatchWorker* only) noexcept {
-  if (dispatching == this) return;
-  const Scheduler* const before = std::exchange(dispatching, this);
+  if (dispatching.scheduler == this) {
+    dispatching.is_for_all |= !only;
+    return;
+  }
+  const Dispatching before = std::exchange(dispatching, {this});
   try {
     std::unique_lock lock(mutex_);
     while (WorkerState* const state = free_worker(only)) {
@@ -146,9 +159,13 @@ void Scheduler::dispatch(const BatchWorker* only) noexcept {
       report_changes();
       state->is_dispatching = true;
       lock.unlock();
-      if (!late.empty()) refuse_(late);
+      if (!late.empty()) {
+        state->worker->adopt(late);
+        refuse_(late);
+      }
       if (!is_empty) state->worker->send(std::move(batch));
       lock.lock();
+      if (std::exchange(dispatching.is_for_all, false)) only = nullptr;
       state->is_dispatching = false;
       dispatched_.notify_all();
     }

@@ -54,6 +54,7 @@ class BatchWorker {
   virtual bool is_lost() = 0;              // it has died, and nobody has taken its place
   virtual bool is_local() = 0;             // in this process, where send() runs the callable
   virtual void send(NextBatch batch) = 0;  // one thread at a time; throws nothing
+  virtual void adopt(const RequestPointers& late) = 0;  // accounts for requests that are refused; throws nothing
 };
 
 class Scheduler {
@@ -87,7 +88,7 @@ class Scheduler {
   // Takes requests that were sent before, to be sent before all others.
   void requeue(std::vector<QueuedRequest> requests);
   // Sends the next batch to a worker that has become free, if one may leave. Within BatchWorker::send() it does
-  // nothing, as the caller of that looks again.
+  // nothing, as the caller of that looks again: for any worker, if requests have come back meanwhile.
   void dispatch(BatchWorker& worker) { dispatch(&worker); }
 
   // The requests of a batch are no longer with a worker; how long it took to answer them, 0 if it has not.

@@ -34,13 +34,17 @@ void WorkerConnection::close() {
 }
 
 const std::shared_ptr<Channel>& WorkerConnection::send(Outgoing& frame, const OnConnection& on_connection) {
-  on_connection(channel_);
   try {
-    channel_->send(frame);
+    try_send(frame, on_connection);
   } catch (const PeerGone&) {
     resend(frame, on_connection);
   }
   return channel_;
+}
+
+void WorkerConnection::try_send(Outgoing& frame, const OnConnection& on_connection) {
+  on_connection(channel_);
+  channel_->send(frame);
 }
 
 const std::shared_ptr<Channel>& WorkerConnection::resend(Outgoing& frame, const OnConnection& on_connection) {

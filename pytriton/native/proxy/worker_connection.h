@@ -34,6 +34,9 @@ class WorkerConnection {
   // Sends a batch, over a new connection if the old one has ended. Throws PeerGone or ArenaFull.
   const std::shared_ptr<Channel>& send(Outgoing& frame, const OnConnection& on_connection);
 
+  // Sends a batch over the connection that there is. Throws as send.
+  void try_send(Outgoing& frame, const OnConnection& on_connection);
+
   // Sends over a new connection a batch that nobody has read. Throws as send.
   const std::shared_ptr<Channel>& resend(Outgoing& frame, const OnConnection& on_connection);
 
