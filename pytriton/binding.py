@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -218,6 +218,8 @@ class ModelRegistry:
     def _load_versions(self, server: ModelServer, models: Sequence[Model]) -> None:
         try:
             self.start(models)
+            for model in models:  # processes have told by now which models they call
+                self._check_pipelines(model, ())
             server.load(models[0].name)
             for model in models:
                 if not self._is_served(model):
@@ -306,9 +308,12 @@ class ModelRegistry:
         Args:
             deadline: In :func:`time.monotonic` seconds.
         """
-        callees = {model.name: model.callees for model in self._models if model.loaded}
-        with suppress(CycleError, PyTritonModelControlError):  # no order is right; or the server has gone
-            for name in reversed([*TopologicalSorter(callees).static_order()]):
+        callees: dict[str, set[str]] = {}
+        for model in self._models:
+            if model.loaded:
+                callees.setdefault(model.name, set()).update(model.callees)
+        with suppress(PyTritonModelControlError):  # the server has gone
+            for name in reversed(_in_order(callees)):
                 if callees.get(name):
                     self.unload(server, self.versions(name), max(0.0, deadline - time.monotonic()), lambda: True)
 
@@ -378,6 +383,16 @@ class ModelRegistry:
         self._models.clear()
         self._by_name.clear()
         self.cleared.set()
+
+
+def _in_order(callees: Mapping[str, set[str]]) -> list[str]:
+    """All models, each after those that it calls; a cycle is cut anywhere."""
+    while True:
+        try:
+            return [*TopologicalSorter(callees).static_order()]
+        except CycleError as error:
+            callee, caller, *_ = error.args[1]
+            callees[caller].discard(callee)
 
 
 def call_in_parallel(calls: Sequence[Callable[[], object]]) -> None:

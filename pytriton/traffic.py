@@ -49,7 +49,6 @@ Compare = Callable[[Outputs, Outputs], bool]
 LEAST_IN_FLIGHT = 1024  # of a model that only waits
 COPIES_IN_FLIGHT = 16
 MOST_WEIGHT = 1e9
-LOWEST_PRIORITY = 2**31 - 1  # a model without so many levels takes its default one
 REPORTED_DIFFERENCES = 3
 
 
@@ -242,11 +241,18 @@ class Split(Router):
                 )
         if not any(weights.values()):
             raise PyTritonBadParameterError("Split got weights of which none is above 0")
-        self._weights = {name: float(weight) for name, weight in weights.items()}
+        self._weights = {name: float(weights[name]) for name in self.targets}  # whose order decides where a key belongs
+
+    def _key_of(self, request: Request) -> Any:
+        """The value that the model is chosen by; names of headers have the letter case that the client has chosen."""
+        if self.by is None or self.by in request.parameters:
+            return request.parameters.get(self.by or "")
+        name = self.by.casefold()
+        return next((value for each, value in request.parameters.items() if each.casefold() == name), None)
 
     @override
     def target_of(self, request: Request) -> str:
-        key = None if self.by is None else request.parameters.get(self.by)
+        key = self._key_of(request)
         weights = self._weights
         point = (random.random() if key is None else _point(key)) * sum(weights.values())
         last = next(name for name, weight in reversed(weights.items()) if weight)
@@ -310,13 +316,19 @@ class Shadow(Router):
         return self.targets[0]
 
     @override
+    def look_up(self, bound: Callable[[str], TritonModelConfig | None]) -> None:
+        super().look_up(bound)
+        to = bound(self.targets[1])
+        self._lowest_priority: int = getattr(to and to.batcher, "priority_levels", 0)
+
+    @override
     def answered(self, request: Request, outputs: Outputs, handles: Mapping[str, ModelHandle]) -> None:
         if random.random() >= self.share:
             return
         if len(self._copies) >= COPIES_IN_FLIGHT:
             self.count("dropped")
             return
-        handle = handles[self.targets[1]].with_options(priority=LOWEST_PRIORITY)
+        handle = handles[self.targets[1]].with_options(priority=self._lowest_priority)
         task = asyncio.get_running_loop().create_task(self._copy(request, outputs, handle))
         self._copies.add(task)
         task.add_done_callback(self._copies.discard)

@@ -19,6 +19,7 @@ from pytriton.client.http_transports import AsyncHttpTransport
 from pytriton.client.session import BaseModelClient
 from pytriton.client.sync import check_streams
 from pytriton.client.tritonclients import load_async_lib
+from pytriton.introspection import cancellations_of
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [
@@ -298,7 +299,7 @@ class _CallsInFlight:
         """
         task = asyncio.current_task()
         assert task is not None  # coroutines run in tasks
-        before = _cancellations(task)
+        before = cancellations_of(task)
         self._tasks.add(task)
         try:
             return await call
@@ -318,10 +319,6 @@ class _CallsInFlight:
             if not task.get_loop().is_closed():
                 self._interrupted.add(task)
                 task.cancel()
-
-
-def _cancellations(task: asyncio.Task[Any]) -> int:
-    return task.cancelling() if sys.version_info >= (3, 11) else 0
 
 
 class _Awaitable(Generic[T]):

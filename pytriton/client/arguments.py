@@ -178,7 +178,9 @@ class InferRequest:
             raise PyTritonClientValueError("pass the inputs either by position or by name, not both")
         self.inputs = inputs
         self.named_inputs = named_inputs
-        self.parameters = check_parameters(parameters) if parameters is not None else None
+        self.parameters: Mapping[str, str | int | bool | float] | None = (
+            check_parameters(parameters) if parameters is not None else None
+        )
         self.headers = with_trace_context(check_headers(headers) if headers is not None else {})
         self.sample = sample
         self.options = options

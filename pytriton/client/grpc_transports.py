@@ -6,7 +6,7 @@ import importlib
 import os
 import queue
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,11 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
 )
 from pytriton.client.grpc_protocol import GrpcProtocol, compression, open_channel, refusal
+from pytriton.client.http_transports import CHECK_S
 from pytriton.client.tensors import InferResponse
 from pytriton.client.threads import TimeLimit
 from pytriton.client.transport import AsyncNetworkTransport, LoopConnection, time_limit
+from pytriton.exceptions import PyTritonError
 from pytriton.threads import check_threads
 
 __all__ = ["AsyncGrpcTransport", "GrpcStream", "GrpcTransport", "StreamedResponses", "new_stub"]
@@ -49,7 +51,12 @@ class GrpcTransport:
         tls: None does not encrypt.
         max_response_bytes: The longest response to take; None for 2 GiB.
         server_name: The name that the server's certificate has, if it is not the URL's host.
+
+    Attributes:
+        check: As that of :class:`pytriton.client.http_transports.HttpTransport`, for calls.
     """
+
+    check: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -61,7 +68,7 @@ class GrpcTransport:
     ) -> None:
         self._protocol = GrpcProtocol(url.with_scheme, headers, secured=tls is not None)
         self._open_channel = partial(open_channel, url.without_scheme, tls, max_response_bytes, server_name=server_name)
-        self._rpc_error = _rpc_error()
+        self._rpc_error, self._not_yet = _rpc_error(), importlib.import_module("grpc").FutureTimeoutError
         self._time_limit = TimeLimit()
         self._closed = False
         self._forget()
@@ -82,14 +89,28 @@ class GrpcTransport:
         try:
             request = self._protocol.request(call)
             try:
-                message = getattr(self._connected(), request.rpc)(request.message, **request.options)
+                message = self._sent(getattr(self._connected(), request.rpc), request)
             except self._rpc_error as error:
                 raise refusal(error) from error
             return self._protocol.answer(call, message)
-        except PyTritonClientError:
+        except PyTritonError:  # also what the check has raised
             raise
         except Exception as error:
             raise self._failure(call, error) from error
+
+    def _sent(self, method: Any, request: Any) -> Any:
+        """The response to a request, which is cancelled if the check raises."""
+        if self.check is None:
+            return method(request.message, **request.options)
+        future = method.future(request.message, **request.options)
+        try:
+            while True:
+                try:
+                    return future.result(CHECK_S)
+                except self._not_yet:
+                    self.check()
+        finally:
+            future.cancel()
 
     def stream(self, call: Call) -> StreamedResponses:
         """Send a request and return its responses, which are received one by one.

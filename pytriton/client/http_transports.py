@@ -15,14 +15,14 @@ from typing import Any
 from pytriton import forks
 from pytriton.client.auth import Tls, TritonUrl
 from pytriton.client.conversations import Call
-from pytriton.client.exceptions import PyTritonClientError
 from pytriton.client.http_messages import HttpResponse, Part, ResponseReader, joined
 from pytriton.client.http_pool import BACKLOG_POLL_S, ConnectionPool
 from pytriton.client.http_protocol import HttpProtocol
 from pytriton.client.tensors import InferResponse
 from pytriton.client.transport import AsyncNetworkTransport, LoopConnection
+from pytriton.exceptions import PyTritonError
 
-__all__ = ["HTTP_CONNECTIONS", "AsyncHttpTransport", "BlockingConnection", "HttpTransport"]
+__all__ = ["CHECK_S", "HTTP_CONNECTIONS", "AsyncHttpTransport", "BlockingConnection", "HttpTransport", "pause"]
 
 HTTP_CONNECTIONS = 256
 """Further calls in one event loop wait, because the default limit of open files is 1,024."""
@@ -61,7 +61,7 @@ class HttpTransport:
             deadline = time.monotonic() + call.timeout_s
             response = self.exchange(self._protocol.request(call), deadline)
             return self._protocol.answer(call, response)
-        except PyTritonClientError:
+        except PyTritonError:  # also what the check has raised
             raise
         except Exception as error:
             raise self._protocol.translate(call, error) from error
@@ -91,8 +91,8 @@ class HttpTransport:
         return response
 
     def sleep(self, seconds: float) -> None:
-        """Pause."""
-        time.sleep(seconds)
+        """Pause; what the check raises ends that."""
+        pause(seconds, self.check)
 
     def close(self) -> None:
         """Close the connection."""
@@ -175,6 +175,15 @@ class BlockingConnection:
         """Close the connection. May be called twice."""
         if hasattr(self, "_socket"):  # there is none if connecting failed
             self._socket.close()
+
+
+def pause(seconds: float, check: Callable[[], None] | None) -> None:
+    """Sleep; what is called several times a second meanwhile may end that by an exception."""
+    end = time.monotonic() + seconds
+    while check is not None and time.monotonic() + CHECK_S < end:
+        time.sleep(CHECK_S)
+        check()
+    time.sleep(max(0.0, end - time.monotonic()))
 
 
 def _left_s(deadline: float) -> float | None:
@@ -286,7 +295,7 @@ class AsyncHttpTransport(AsyncNetworkTransport):
                     *events, rest = (rest + piece).split(b"\n\n")
                     for event in events:
                         yield self._protocol.stream_answer(event)
-        except PyTritonClientError:
+        except PyTritonError:
             raise
         except Exception as error:
             raise self._failure(connection, call, error) from error

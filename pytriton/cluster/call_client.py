@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,18 +17,18 @@ from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.http_transports import CHECK_S
+from pytriton.client.http_transports import CHECK_S, pause
 from pytriton.client.threads import LoopThread
 from pytriton.client.transport import time_limit
 from pytriton.cluster.calls import answer_of, request_frame
 from pytriton.cluster.channel import RemoteChannel
+from pytriton.cluster.messages import LAST_NUMBER
 from pytriton.wire.channel import PeerGoneError
 from pytriton.wire.frames import CANCEL, RELEASE, Frame
 from pytriton.wire.tensors import Tensor
 
 __all__ = ["AsyncWorkerTransport", "CallClient", "WorkerConnector", "WorkerTransport"]
 
-LAST_NUMBER = 2**32 - 1  # of calls, which then begin again
 Responses = AsyncGenerator[Any, None]
 
 
@@ -197,8 +196,8 @@ class WorkerTransport:
         return WorkerStream(self, self._calls.responses(call))
 
     def sleep(self, seconds: float) -> None:
-        """Pause."""
-        time.sleep(seconds)
+        """Pause; what the check raises ends that."""
+        pause(seconds, self.check)
 
     def close(self) -> None:
         """Do nothing: the connection is the worker's."""

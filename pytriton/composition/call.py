@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from pytriton.client.aio import drive_async
-from pytriton.client.arguments import LONGEST_TIMEOUT_S, InferRequest, Parameters, RequestOptions
+from pytriton.client.arguments import LONGEST_TIMEOUT_S, InferRequest, RequestOptions
 from pytriton.client.codec import Codec
-from pytriton.client.conversations import Call, Conversation
+from pytriton.client.conversations import Call, Conversation, Shared, Sleep
 from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
@@ -20,6 +23,7 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 from pytriton.client.sync import drive
+from pytriton.client.transport import time_limit
 from pytriton.composition.connections import Connections
 from pytriton.constants import CALLERS_PARAMETER, ERROR_CODE_PARAMETER
 from pytriton.exceptions import ErrorCode, PyTritonInvalidOperationError, PyTritonRequestError
@@ -73,7 +77,7 @@ class ModelCall:
         route: Route,
         inputs: Sequence[Any],
         named_inputs: Mapping[str, Any],
-        parameters: Parameters,
+        parameters: Mapping[str, str | int | bool | float] | None,
         origin: Origin | None,
         takes_values: bool,
     ) -> None:
@@ -88,7 +92,7 @@ class ModelCall:
         transport = connections.take()
         transport.check = None if self._origin is None else self.check
         try:
-            result = drive(self._conversation(), transport)
+            result = drive(self._in_time(self._conversation()), transport)
         except PyTritonClientError as error:
             raise self._failure(error) from error
         except ValueError:  # a response of other dimensions
@@ -115,9 +119,11 @@ class ModelCall:
             raise PyTritonInvalidOperationError(f"model {self._route.model!r} answers once: await the call")
         transport = self._route.connections.of_loops(streams=True)
         try:
+            self._bound(stream.call)
             async with aclosing(transport.stream(stream.call)) as responses:
                 async for response in responses:
                     yield stream.value(response)
+                    self._bound(stream.call)
         except PyTritonClientError as error:
             raise self._failure(error) from error
 
@@ -125,10 +131,12 @@ class ModelCall:
         connections = self._route.connections
         transport = connections.take(streams=True)
         try:
+            self._bound(stream.call)
             with closing(transport.stream(stream.call)) as responses:
                 while (response := responses.next()) is not None:
                     self.check()
                     yield stream.value(response)
+                    self._bound(stream.call)
         except PyTritonClientError as error:
             raise self._failure(error) from error
         finally:
@@ -136,12 +144,45 @@ class ModelCall:
 
     async def _begin(self) -> Any:
         try:
-            return await drive_async(self._conversation(), self._route.connections.of_loops())
+            async with time_limit(self._left_s() or math.inf):
+                return await drive_async(self._conversation(), self._route.connections.of_loops())
         except PyTritonClientError as error:
             raise self._failure(error) from error
+        except (TimeoutError, asyncio.TimeoutError) as error:  # two classes before Python 3.11
+            raise self._late() from error
         except ValueError:  # a response of other dimensions
             self._route.connections.doubt_model()
             raise
+
+    def _in_time(self, conversation: Conversation[Any]) -> Conversation[Any]:
+        """A conversation, each of whose steps ends when no time is left."""
+        proceed: Callable[[], Any] = partial(next, conversation)
+        while True:
+            try:
+                step = proceed()
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, Call):
+                self._bound(step)
+            elif isinstance(step, Sleep):
+                step = Sleep(min(step.seconds, self._left_s() or step.seconds))
+            else:
+                step = Shared(partial(self._in_time, step.start()))
+            try:
+                proceed = partial(conversation.send, (yield step))
+            except PyTritonClientError as error:
+                proceed = partial(conversation.throw, error)
+
+    def _left_s(self) -> float | None:
+        """As :meth:`Origin.left_s`; ModelCallError if no time is left."""
+        left_s = None if self._origin is None else self._origin.left_s()
+        if left_s == 0:
+            raise self._late()
+        return left_s
+
+    def _bound(self, call: Call) -> None:
+        """Have a call end when no time is left."""
+        call.timeout_s = min(call.timeout_s, self._left_s() or math.inf)
 
     def _conversation(self) -> Conversation[Any]:
         """Send the request; returns the result, or the stream that is to be opened."""
@@ -149,19 +190,21 @@ class ModelCall:
         options, callers, request_id = self._route.options, f"1 {self._route.caller}", self._route.options.request_id
         session, secret = self._route.connections.session, self._route.connections.secret
         if self._origin is not None:
-            options, callers = self._inherited(self._origin, options), self._path(self._origin, secret)
-            request_id = request_id or self._origin.request_id
+            callers, request_id = self._path(self._origin, secret), request_id or self._origin.request_id
         codec = yield from session.start()
+        if self._origin is not None:
+            options = self._inherited(self._origin, options)
         if self._names_parameters_input(codec):
             named_inputs, parameters = {**named_inputs, "parameters": parameters}, None
         takes_values = self._takes_values and codec.takes_values
         sample = takes_values or not codec.batching
         given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}", ERROR_CODE_PARAMETER: True}
+        others = {name: value for name, value in given.items() if not isinstance(value, float)}
+        options = replace(options, split_batches=False) if codec.decoupled else options
+        request = InferRequest(inputs, named_inputs, others, None, sample, options, request_id)
+        request.parameters = given  # floats come from requests that are passed on: clients send none
         if codec.decoupled:
-            options = replace(options, split_batches=False)
-            request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
             return _Stream(*(yield from session.stream(request)), takes_values)
-        request = InferRequest(inputs, named_inputs, given, None, sample, options, request_id)
         return (yield from (session.call if takes_values else session.infer)(request))
 
     def _names_parameters_input(self, codec: Codec) -> bool:
@@ -173,9 +216,7 @@ class ModelCall:
     def _inherited(self, origin: Origin, options: RequestOptions) -> RequestOptions:
         """The options of a request that is made for others."""
         inherited: dict[str, Any] = {}
-        if (left_s := origin.left_s()) is not None:
-            if not left_s:
-                raise self._error("no time is left for the call", ErrorCode.UNAVAILABLE)
+        if (left_s := self._left_s()) is not None:
             inherited["server_timeout_s"] = min(left_s, options.server_timeout_s or left_s, LONGEST_TIMEOUT_S)
             inherited["inference_timeout_s"] = min(left_s, options.inference_timeout_s or left_s)
         if origin.priority and not options.priority:
@@ -202,6 +243,9 @@ class ModelCall:
         """To be called several times a second while a response is waited for: raises ModelCallError if none need be."""
         if self._origin is not None and self._origin.is_cancelled():
             raise self._error("no client waits for the answer any more", ErrorCode.CANCELLED)
+
+    def _late(self) -> ModelCallError:
+        return self._error("no time is left for the call", ErrorCode.UNAVAILABLE)
 
     def _failure(self, error: PyTritonClientError) -> PyTritonClientError | ModelCallError:
         """What to raise for an error of the client."""

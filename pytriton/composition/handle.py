@@ -43,6 +43,8 @@ class ModelHandle:
     Requests wait in the model's queue and are merged with all others. They have the deadline, the priority and the id
     of the request that they are made for, and are cancelled with it.
 
+    What a callable's own threads call is made for no request: start them with ``contextvars.copy_context().run``.
+
     In unit tests, pass any function in its place.
 
     Attributes:
@@ -121,7 +123,7 @@ class ModelHandle:
         Args:
             request: As the callable got it. Its parameters travel along.
         """
-        parameters = {name: value for name, value in request.parameters.items() if isinstance(value, (str, int))}
+        parameters = {name: value for name, value in request.parameters.items() if isinstance(value, (str, int, float))}
         return self._answer(self._call((), dict(request), parameters, takes_values=False))
 
     def submit(self, /, *inputs: Any, parameters: Parameters = None, **named_inputs: Any) -> Future[Any]:
@@ -136,7 +138,7 @@ class ModelHandle:
         self,
         inputs: Sequence[Any],
         named_inputs: Mapping[str, Any],
-        parameters: Parameters = None,
+        parameters: Mapping[str, str | int | bool | float] | None = None,
         takes_values: bool = True,
     ) -> ModelCall:
         route = Route(self.caller, self.name, self.connections, self.options)
@@ -203,8 +205,8 @@ def _waited(future: Future[Any], origin: Origin | None) -> Any:
             try:
                 return future.result(CHECK_S)
             except FutureTimeoutError:
-                if future.done():
-                    raise
+                if future.done():  # the call has raised this, or has ended just now
+                    return future.result()
                 if origin.is_cancelled():
                     raise ModelCallError("no client waits for the answers any more", ErrorCode.CANCELLED) from None
         return future.result()

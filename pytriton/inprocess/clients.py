@@ -26,7 +26,7 @@ from pytriton.client.exceptions import (
     PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.http_transports import CHECK_S
+from pytriton.client.http_transports import CHECK_S, pause
 from pytriton.client.session import BaseModelClient, ClientT
 from pytriton.composition.connector import secret_of
 from pytriton.inprocess.capi import DataType
@@ -232,8 +232,8 @@ class InprocessTransport:
         return self._stream
 
     def sleep(self, seconds: float) -> None:
-        """Pause."""
-        time.sleep(seconds)
+        """Pause; what the check raises ends that."""
+        pause(seconds, self.check)
 
     def close(self) -> None:
         """Cancel the stream, if there is one: its ``next`` raises PyTritonClientClosedError then."""

@@ -26,6 +26,11 @@ def halve(number: float) -> float:
     return number / 2
 
 
+def hen(number: float, between: ModelHandle) -> float:
+    """Part of a cycle, if that is a pipeline with it."""
+    return between(number)
+
+
 def boxes(count: int) -> list[Box]:
     return [Box(index, f"box {index}") for index in range(count)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,7 +18,11 @@ import tritonclient.http as httpclient
 
 from pytriton import Pipeline, Split, inprocess
 from pytriton.client import AsyncioModelClient, DecoupledModelClient, ModelClient
+from pytriton.client.arguments import InferRequest, RequestOptions
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientInputError
+from pytriton.client.session import ModelSession
+from pytriton.client.sync import drive
+from pytriton.composition.connector import NetworkConnector
 from pytriton.composition.handle import ModelCallError, ModelHandle
 from pytriton.constants import CALLERS_PARAMETER
 from pytriton.decorators import PerSequence, batch
@@ -41,6 +46,7 @@ from tests.server.handle_models import (
     bind_all,
     count_up,
     halve,
+    hen,
     name_of,
     plain,
 )
@@ -297,9 +303,87 @@ def test_a_call_ends_with_the_deadline_of_its_request(launched, form):
         launched.triton.unbind("stuck")
 
 
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+@pytest.mark.parametrize("callee", ["missing", "in parts", "streams"])
+def test_no_step_of_a_call_goes_on_when_no_time_is_left(launched, callee, form):
+    parts = []
+
+    @batch
+    def in_parts(x: Any) -> dict[str, Any]:
+        parts.append(x)
+        time.sleep(0.1)
+        return {"y": x}
+
+    async def streams(number: float) -> AsyncIterator[float]:
+        while True:
+            await asyncio.sleep(0.01)
+            yield number
+
+    def plain(number: float, friend: ModelHandle) -> float:
+        return sum(friend(number))
+
+    async def coroutine(number: float, friend: ModelHandle) -> float:
+        return sum([each async for each in friend(number)])
+
+    @batch
+    def plain_batch(x: Any, friend: ModelHandle) -> dict[str, Any]:
+        return friend(np.ones((100, 1), np.float32))
+
+    @batch
+    async def coroutine_batch(x: Any, friend: ModelHandle) -> dict[str, Any]:
+        return await friend(np.ones((100, 1), np.float32))
+
+    functions = [plain, coroutine] if callee == "streams" else [plain_batch, coroutine_batch]
+    late = functions[form == "coroutine"]
+    tensors: Any = () if callee == "streams" else COLUMNS
+    if callee != "missing":
+        callees = {"in parts": in_parts, "streams": streams}
+        config = ModelConfig(max_batch_size=1)
+        launched.triton.bind("friend", callees[callee], *tensors, config=config if callee == "in parts" else None)
+    launched.triton.bind("late", late, *tensors)
+    x = {"number": 1.0} if callee == "streams" else {"x": np.ones((1, 1), np.float32)}
+    try:
+        with launched.client("late") as client:
+            in_time = client.with_options(server_timeout_s=0.5)
+            call = in_time.call if callee == "streams" else in_time.infer_batch
+            with pytest.raises(PyTritonClientInferenceServerError, match="model 'friend', called by 'late'"):
+                call(**x)
+        assert len(parts) < 50
+    finally:
+        launched.triton.unbind("late")
+        if callee != "missing":
+            launched.triton.unbind("friend")
+
+
+def test_a_call_over_grpc_ends_when_its_check_fails(launched):
+    begun = threading.Event()
+
+    async def endless(number: float) -> float:
+        begun.set()
+        await asyncio.sleep(DEADLINE_S)
+        return number
+
+    def check() -> None:
+        if begun.is_set():
+            raise ModelCallError("no client waits for the answer any more", ErrorCode.CANCELLED)
+
+    launched.triton.bind(endless)
+    transport = NetworkConnector(None, launched.grpc_url, "").transport()
+    transport.check = check
+    session = ModelSession(
+        "endless", None, init_timeout_s=DEADLINE_S, inference_timeout_s=math.inf, model_config=None, model_ready=False
+    )
+    try:
+        with pytest.raises(ModelCallError, match="no client waits"):
+            drive(session.call(InferRequest((1.0,), {}, None, None, True, RequestOptions())), transport)
+    finally:
+        transport.close()
+        launched.triton.unbind("endless")
+
+
 @pytest.mark.parametrize("form", ["plain", "coroutine", "map", "submit", "stream"])
 def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
-    begun, cancelled = threading.Event(), threading.Event()
+    begun, cancelled, codes = threading.Event(), threading.Event(), []
 
     async def endless(number: float) -> float:
         begun.set()
@@ -321,7 +405,11 @@ def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
             raise
 
     def plain(number: float, endless: ModelHandle) -> float:
-        return endless(number)
+        try:
+            return endless(number)
+        except ModelCallError as error:
+            codes.append(error.code)
+            raise
 
     async def coroutine(number: float, endless: ModelHandle) -> float:
         return await endless(number)
@@ -350,6 +438,8 @@ def test_a_client_that_goes_away_cancels_the_whole_tree(launched, form):
     try:
         asyncio.run(leave())
         wait_for(cancelled.is_set, "the cancellation of the called model")
+        if form == "plain":
+            wait_for(lambda: codes == [ErrorCode.CANCELLED], f"the error of the call: {codes}")
     finally:
         launched.triton.unbind("leaving")
         launched.triton.unbind(callee.__name__)
@@ -415,6 +505,25 @@ def test_a_cycle_with_a_pipeline_in_it_is_refused_at_bind(launched):
     finally:
         launched.triton.unbind("first")
         launched.triton.unbind("second")
+
+
+@pytest.mark.either_proxy
+@pytest.mark.parametrize("share", [False, True])
+def test_a_cycle_of_processes_with_a_pipeline_in_it_is_refused_at_bind(launched, share):
+    processes = Processes(lambda: hen, count=1, share=share)
+    launched.triton.bind("hen", processes)
+    try:
+        with pytest.raises(PyTritonValidationError, match="between → hen → between"):
+            launched.triton.bind("between", Pipeline("hen"))
+        launched.triton.unbind("hen")
+        launched.triton.bind("hen", halve)
+        launched.triton.bind("between", Pipeline("hen"))
+        with pytest.raises(PyTritonValidationError, match="hen → between → hen"):
+            launched.triton.bind("hen", processes, replace=True)
+    finally:
+        for name in ("between", "hen"):
+            with suppress(PyTritonInvalidOperationError):
+                launched.triton.unbind(name)
 
 
 @pytest.mark.either_proxy
@@ -560,8 +669,9 @@ def test_an_input_may_have_the_name_parameters(launched):
 
 
 @pytest.mark.either_proxy
+@pytest.mark.parametrize("others", ["alone", "beside models that call each other"])
 @pytest.mark.parametrize("where", SERVERS)
-def test_a_stop_answers_callers_before_their_callees_go(where):
+def test_a_stop_answers_callers_before_their_callees_go(where, others):
     answers, entered = [], threading.Event()
 
     def slow(number: float) -> float:
@@ -572,7 +682,16 @@ def test_a_stop_answers_callers_before_their_callees_go(where):
     def twice(number: float, slow: ModelHandle) -> float:
         return slow(number) + slow(number)
 
+    def hen(number: float, egg: ModelHandle) -> float:
+        return egg(number)
+
+    def egg(number: float, hen: ModelHandle) -> float:
+        return hen(number)
+
     with serving(where) as served:
+        if others != "alone":
+            served.triton.bind(hen)
+            served.triton.bind(egg)
         served.triton.bind(slow)
         served.triton.bind(twice)
         client = served.client("twice")

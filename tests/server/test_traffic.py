@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import prometheus_client
@@ -18,7 +20,7 @@ from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config import ModelConfig, SequenceBatcher
 from tests.server.handle_models import COLUMNS
-from tests.server.processes import wait_for
+from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.traffic import Gate
 
 pytestmark = pytest.mark.either_proxy
@@ -90,6 +92,23 @@ def test_requests_with_the_same_key_go_to_the_same_model(composed):
     found = {user: {client.call("a", parameters={"user": user}) for _ in range(5)} for user in range(40)}
     assert all(len(answers) == 1 for answers in found.values())
     assert len({*map(str, found.values())}) == 2
+
+
+def test_parameters_of_all_types_are_passed_on(triton, composed, url):
+    def reading(requests: list[Any]) -> list[Any]:
+        seen.extend(dict(request.parameters) for request in requests)
+        return [{"y": request["x"]} for request in requests]
+
+    seen: list[dict[str, Any]] = []
+    triton.bind("reading", reading, *COLUMNS)
+    composed(Split({"reading": 1}))
+    given = {"text": "a", "number": 7, "truth": True, "temperature": 0.75}
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]
+    body = json.dumps({"inputs": inputs, "parameters": given}).encode()
+    for model in ("reading", "composed"):
+        with urlopen(f"{url}/v2/models/{model}/infer", body, DEADLINE_S) as response:
+            assert response.status == 200
+    assert seen == [given, given]
 
 
 def test_streams_are_split(triton, grpc_url):
