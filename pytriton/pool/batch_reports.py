@@ -10,13 +10,12 @@ from itertools import count
 from typing import Any
 
 from pytriton.introspection import override
-from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.metrics import BatchMetrics
 from pytriton.worker.observation import Observation, key_of
-from pytriton.worker.recording import Recorder
+from pytriton.worker.recording import NumberedRecording, Recorder
 
 __all__ = ["BatchCounter", "BatchReporter", "WorkerObservation"]
 
@@ -52,18 +51,22 @@ class WorkerObservation(Observation):
         return self._max_requests is None and not self.reports_batches and super().is_idle()
 
     def record(
-        self, config: TritonModelConfig, recording: Recording | None, send: Callable[[list[bytes], int, int], None]
+        self,
+        config: TritonModelConfig,
+        numbered: NumberedRecording | None,
+        send: Callable[[int, list[bytes], int, int], None],
     ) -> None:
         """Record requests as the launching process says; None ends that. Returns when earlier records were sent.
 
         Args:
-            send: Sends records, and how many requests were dropped and too large.
+            send: Sends the recording's number, records, and how many requests were dropped and too large.
         """
         before = self._recorders.pop(key_of(config), None)
         if before is not None:
             before.close()
-        if recording is not None:
-            self._recorders[key_of(config)] = Recorder(config, recording, partial(_send_in_parts, send))
+        if numbered is not None:
+            write = partial(_send_in_parts, partial(send, numbered.number))
+            self._recorders[key_of(config)] = Recorder(config, numbered, write)
 
     @override
     def observers(self, model: str, version: int, frame: Frame) -> list[BatchObserver]:

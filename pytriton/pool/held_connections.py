@@ -21,7 +21,7 @@ from pytriton.threads import keep_running
 from pytriton.wire.channel import MAX_MESSAGE_BYTES, ChannelState, PeerGoneError
 from pytriton.wire.connect import accept, go_on, unexpected_peer
 from pytriton.wire.control import CONNECTION
-from pytriton.wire.frames import BYE, ERROR, KIND, REQUEST, SPILL, Frame, unpack
+from pytriton.wire.frames import BYE, KIND, REQUEST, SPILL, Frame, error_reply, unpack
 from pytriton.wire.tensors import FrameError
 
 __all__ = ["HeldConnections", "News"]
@@ -94,8 +94,7 @@ class _Held:
             with suppress(OSError):  # the proxy has gone
                 number, requests = (frame := channel.receive()).number, frame.requests
                 del frame  # so that the proxy can use its memory again
-                told = {"message": reason, "code": ErrorCode.UNAVAILABLE.value, "isolate": False}
-                channel.send(Frame(ERROR, number, requests, metadata=json.dumps(told).encode()))
+                channel.send(error_reply(number, requests, reason, ErrorCode.UNAVAILABLE.value))
             self._state = channel.handed_over()[1]
         self.processes = 0
 

@@ -45,12 +45,12 @@ from pytriton.wire.control import (
 )
 from pytriton.worker.instance import listening
 from pytriton.worker.observation import Observation
+from pytriton.worker.recording import NumberedRecording
 
 __all__ = ["LocalWorkerSupervisor"]
 
 LOGGER = get_logger("pytriton.workers")
 
-NOBODY = -1  # asks a question whose answer does not matter
 RECORD_TIMEOUT_S = 2.0  # to begin, or to send what is left
 RECONNECT_S = 1.0  # a proxy that waits for a worker is accepted as soon as there is one
 
@@ -93,7 +93,8 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         self._on_unrecoverable = on_unrecoverable
         self._on_zero = on_zero
         self._has_proxy = False  # the present process; as it has reported
-        self._is_recording = False  # the present process, or it was told to
+        self._recording: NumberedRecording | None = None  # what the present process was told to record
+        self._telling = threading.Lock()  # so that the last that it is told is what holds
         self._proxy_waits = False  # the proxy of a process that has ended may wait for the next one, with requests
         self._listener = listening(spec.path)
         for path in spec.paths()[1:]:  # the proxies of all instances connect to the same socket
@@ -105,7 +106,7 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
 
     def after_fork(self) -> None:
         """In a forked child, do not listen: proxies that connect after the parent's end would wait for ever."""
-        self._changed = threading.Condition()
+        self._changed, self._telling = threading.Condition(), threading.Lock()
         forks.abandon(self._listener.fileno())
 
     def is_connected(self) -> bool:
@@ -229,8 +230,8 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
 
     @override
     def _start(self) -> ChildProcess:
-        recording = self._observation.recording(self._spec.config)
-        self._is_recording = recording is not None
+        with self._telling:
+            recording = self._recording = self._observation.recording(self._spec.config)
         self._held.begin_start(self.start_s())
         return self._launch(replace(self._spec, recording=recording), [self._listener.fileno()])
 
@@ -290,10 +291,7 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
         if report == READY:
             if self._observation.metrics is not None:
                 process.send(OBSERVE)
-            recording = self._observation.recording(self._spec.config)
-            if self._is_recording != (recording is not None):  # that has changed while it started
-                self._is_recording = recording is not None
-                process.send(RECORD, NOBODY, recording)
+            self._tell_recording(process)  # that may have changed while it started
         elif report == MAX_REQUESTS:
             process.send(DRAIN)
         elif report == UNRECOVERABLE:
@@ -302,11 +300,20 @@ class LocalWorkerSupervisor(WorkerSupervisor[WorkerSpec]):
             self._on_disconnect()
 
     def _observe(self) -> None:
-        process, recording = self._process, self._observation.recording(self._spec.config)
+        process = self._process
         if process is None or self._ready_since is None:
             return  # it is told when it is ready
         if self._observation.metrics is not None:
             process.send(OBSERVE)
-        if self._is_recording != (recording is not None):
-            self._is_recording = recording is not None
-            process.ask(RECORD, recording, RECORD_TIMEOUT_S)
+        if self._tell_recording(process):
+            process.ask(QUIET, None, RECORD_TIMEOUT_S)  # which is answered when that is done
+
+    def _tell_recording(self, process: ChildProcess) -> bool:
+        """Tell a process what to record, unless it knows; returns whether it was told."""
+        with self._telling:
+            recording = self._observation.recording(self._spec.config)
+            if recording is self._recording:
+                return False
+            self._recording = recording
+            process.send(RECORD, recording)
+            return True

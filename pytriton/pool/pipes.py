@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +13,13 @@ from typing import IO, Any, TypeVar
 
 from pytriton import forks
 from pytriton.logs import handle
-from pytriton.signals import ignored_signals, reset_inherited_signals
+from pytriton.signals import ignored_signals, kill_with_parent, reset_inherited_signals
 from pytriton.wire.control import LOG
 
 __all__ = ["MessagePipe", "log_child_record", "log_levels", "log_through", "run_child"]
 
 ResultT = TypeVar("ResultT")
 
-PR_SET_PDEATHSIG = 1
 RECORD_FIELDS = (
     *("name", "levelno", "levelname", "pathname", "filename", "module", "lineno"),
     *("funcName", "created", "msecs", "threadName", "thread", "process"),
@@ -155,8 +152,7 @@ def run_child(
     Returns:
         What ``serve`` returns; None if the launching process has ended.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the kernel kills this process with its parent
-    if os.getppid() != parent:
+    if not kill_with_parent(parent):
         return None
     for descriptor in (spec, pipe, *descriptors):
         os.set_inheritable(descriptor, False)  # or what the program starts would hold connections open

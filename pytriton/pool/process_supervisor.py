@@ -42,6 +42,7 @@ class ProcessSupervisor(ABC):
 
     Attributes:
         is_async: Whether the callable is a coroutine function; valid once a process is ready.
+        callees: Names of the models that the callable asks for; likewise.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class ProcessSupervisor(ABC):
         stop_timeout_s: float,
         budget: MemoryBudget | None = None,
     ) -> None:
-        self.is_async = False
+        self.is_async, self.callees = False, frozenset[str]()
         self._name, self._title, self._kind = name, title, kind
         self._restarts, self._budget = restarts, budget
         self._start_timeout_s, self._stop_timeout_s = start_timeout_s, stop_timeout_s
@@ -277,11 +278,11 @@ class ProcessSupervisor(ABC):
         self._note_exit(failure or f"process {process.pid} ended with {ended}")
         return f"\n{failure}" if failure else self._last_exit
 
-    def _note_ready(self, is_async: bool) -> None:
+    def _note_ready(self, is_async: bool, callees: frozenset[str] = frozenset()) -> None:
         with self._changed:
             self._changed_at, self._ready_since, self._has_started = time.time(), time.monotonic(), True
             self._restarts.record_ready(self._ready_since)
-            self.is_async = is_async
+            self.is_async, self.callees = is_async, callees
             self._changed.notify_all()
         self._look_at_memory()
 

@@ -237,6 +237,7 @@ class ProcessWorkerPool(ScalablePool):
         self._all_workers.start(processes.resources())
         if processes.minimum is not None:
             self._idle_workers.watch(f"pytriton-{self._title()}-idle", processes.idle_s, processes.minimum)
+        self.callees = self.workers[0].callees
         return self.model.config.decoupled or self.workers[0].is_async
 
     def _end_templates(self) -> None:
@@ -354,6 +355,7 @@ class ProcessWorkerPool(ScalablePool):
                 self._templates.replace(self._template_spec(infer.factory), self._all_workers)
             else:
                 self._rebind_workers(infer)
+            self.callees = self.workers[0].callees
         self.processes = replace(self.processes, factory=infer.factory)
 
     def _rebind_workers(self, infer: Processes) -> None:

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytriton.composition.connector import Connector
-from pytriton.composition.injection import with_handles
+from pytriton.composition.injection import callees_of, with_handles
 from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
-from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.messages import ProcessSpec
@@ -53,6 +52,7 @@ from pytriton.worker.context import TritonContext, attach
 from pytriton.worker.inference import Options
 from pytriton.worker.instance import Instance
 from pytriton.worker.interfaces import Channel, Executor
+from pytriton.worker.recording import NumberedRecording
 from pytriton.worker.results import is_async
 from pytriton.worker.warmup import warm_up
 
@@ -110,7 +110,7 @@ class WorkerSpec(ProcessSpec):
     options: Options
     max_requests: int | None = None
     connector: Connector | None = None
-    recording: Recording | None = None
+    recording: NumberedRecording | None = None
     instances: int = 1
 
     def paths(self) -> list[str]:
@@ -161,15 +161,17 @@ class WorkerRunner:
             spec.instances,
         )
         self._warm_up()
-        self._answer(RECORD, spec.recording)
+        self._record(spec.recording)
         self._instance: Instance = self._callable.listen(spec.path, self._on_disconnect, self._on_connect, listener)
-        pipe.send(READY, is_async(self._function))
+        pipe.send(READY, is_async(self._function), frozenset(callees_of(self._function).values()))
 
     def run(self) -> None:
         """Follow the commands of the launching process until the worker is to end."""
         while (command := self._pipe.receive()) is not None and command[0] not in (DRAIN, HAND_OVER):
             if command[0] == OBSERVE:
                 self._observation.reports_batches = True
+            elif command[0] == RECORD:
+                self._record(command[1])
             elif command[0] == CONNECTION:
                 descriptors = self._pipe.receive_descriptors(CONNECTION_DESCRIPTORS)
                 self._pipe.send(TAKEN)
@@ -184,13 +186,13 @@ class WorkerRunner:
             self._instance.wait_disconnected(None)
         self._instance.close()
         self._instance.wait_ended()
-        self._answer(RECORD, None)
+        self._record(None)
         close_callable(self._function)
 
+    def _record(self, numbered: NumberedRecording | None) -> None:
+        self._observation.record(self._spec.config, numbered, partial(self._pipe.send, RECORDED))
+
     def _answer(self, question: bytes, value: Any) -> Any:
-        if question == RECORD:
-            self._observation.record(self._spec.config, value, partial(self._pipe.send, RECORDED))
-            return True
         return self._instance.quiet_s() if question == QUIET else self._rebind(value)
 
     def _drain(self) -> None:

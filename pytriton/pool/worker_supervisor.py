@@ -104,8 +104,8 @@ class WorkerSupervisor(ProcessSupervisor, Generic[SpecT]):
         process.kill()
 
     @override
-    def _note_ready(self, is_async: bool) -> None:
-        super()._note_ready(is_async)
+    def _note_ready(self, is_async: bool, callees: frozenset[str] = frozenset()) -> None:
+        super()._note_ready(is_async, callees)
         if self._forked_from is not self._template:  # which has changed while it started
             self.restart()
 

@@ -83,7 +83,7 @@ class RecordedFiles:
 
 def _with_older(path: Path) -> Iterator[Path]:
     yield path
-    yield from takewhile(Path.exists, (Path(f"{path}.{number}") for number in count(1)))
+    yield from takewhile(Path.is_file, (Path(f"{path}.{number}") for number in count(1)))
 
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[RecordedRequest]:

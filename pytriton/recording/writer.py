@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import count, takewhile
 from pathlib import Path
 
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.recording.format import MAGIC
 
-__all__ = ["Outbox", "RotatingFile"]
+__all__ = ["Outbox", "RotatingFile", "WriteError"]
 
 LOGGER = get_logger("pytriton.recording")
 
@@ -27,31 +30,58 @@ MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms other
 MakeRecords = Callable[[], list[bytes]]
 
 
+class WriteError(OSError):
+    """Records could not be written.
+
+    Attributes:
+        written: How many of those that were given were written before.
+    """
+
+    def __init__(self, written: int, error: OSError) -> None:
+        super().__init__(*error.args)
+        self.written = written
+
+
 class RotatingFile:
     """The files of a recording, of which the newest is written. Only this user may read them. For one thread.
 
+    Files of an earlier recording that has left more than ``files`` are removed, because a reader would read them, too.
+
     Raises:
-        OSError: It cannot be written there.
+        OSError: It cannot be written there; IsADirectoryError if the path of any of the files is that of a folder.
     """
 
     def __init__(self, path: Path, file_bytes: int, files: int) -> None:
         self._path, self._file_bytes, self._files = path.absolute(), file_bytes, files
         self._descriptor, self._size = -1, 0
         self._begin()
+        try:
+            self._remove_more()
+        except OSError:
+            self.close()
+            raise
 
     def write(self, records: Sequence[bytes]) -> None:
-        """Append records, whole; raises OSError if they cannot be written, and may be called again then."""
+        """Append records, whole.
+
+        Raises:
+            WriteError: Some cannot be written, or none. It may be called again.
+        """
         together: list[bytes] = []  # in one call of the system
-        size = self._size
-        for record in records:
-            if self._descriptor < 0 or (size > len(MAGIC) and size + len(record) > self._file_bytes):
-                self._append(b"".join(together))
-                together.clear()
-                self._begin()
-                size = self._size
-            together.append(record)
-            size += len(record)
-        self._append(b"".join(together))
+        size, written = self._size, 0
+        try:
+            for record in records:
+                if self._descriptor < 0 or (size > len(MAGIC) and size + len(record) > self._file_bytes):
+                    self._append(b"".join(together))
+                    written += len(together)
+                    together.clear()
+                    self._begin()
+                    size = self._size
+                together.append(record)
+                size += len(record)
+            self._append(b"".join(together))
+        except OSError as error:
+            raise WriteError(written, error) from error
 
     def _append(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -66,6 +96,7 @@ class RotatingFile:
     def _begin(self) -> None:
         """Begin the newest file. Those before it become older, as far as their numbers have no gap."""
         self.close()
+        self._refuse_folders()
         free = 0
         while free < self._files - 1 and os.path.lexists(self._name(free)):
             free += 1
@@ -82,6 +113,21 @@ class RotatingFile:
             self._path.unlink()  # so that the next attempt finds no file to make older
             raise
 
+    def _remove_more(self) -> None:
+        """Remove files that an earlier recording has left with higher numbers, up to the first gap."""
+        more = takewhile(Path.is_file, map(self._name, count(self._files)))
+        for path in reversed([*more]):  # so that what may remain has no gap before it
+            path.unlink()
+
+    def _refuse_folders(self) -> None:
+        """Raise IsADirectoryError if a folder has the path of a file, which would move it away."""
+        numbered = re.compile(re.escape(self._path.name) + r"(?:\.([1-9][0-9]*))?")
+        with os.scandir(self._path.parent) as entries:
+            for entry in entries:
+                match = numbered.fullmatch(entry.name)
+                if match is not None and int(match[1] or 0) < self._files and entry.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), entry.path)
+
     def _name(self, number: int) -> Path:
         return Path(f"{self._path}.{number}") if number else self._path
 
@@ -97,7 +143,8 @@ class Outbox:
 
     Args:
         write: Gets records, and how many requests were dropped and too large since it was last called, once more
-            without records at the end. It raises OSError if the records are lost, which is logged once.
+            without records at the end. It raises WriteError, or any other error if all the records are lost, which is
+            logged once.
         on_close: Called on the same thread after the last records.
     """
 
@@ -188,11 +235,17 @@ class Outbox:
         try:
             self._tell(records)
         except Exception as error:
-            self.count(dropped=len(records))
+            written = error.written if isinstance(error, WriteError) else 0
+            self._count_recorded(records[:written])
+            self.count(dropped=len(records) - written)
             if not self._has_failed:
                 self._has_failed = True
                 LOGGER.exception("a recording loses requests: %s", error)
         else:
+            self._count_recorded(records)
+
+    def _count_recorded(self, records: Sequence[bytes]) -> None:
+        if records:
             self.count(recorded=len(records), bytes=sum(map(len, records)))
 
     def _tell(self, records: list[bytes]) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
+from pytriton.constants import GRPC_PREFIX
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.recording.format import MOST_RESPONSES, Stored, array_of, encode
@@ -24,11 +27,25 @@ from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, encode_bytes
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.requests import public_parameters
 
-__all__ = ["Recorder", "RecordingStatus"]
+__all__ = ["NumberedRecording", "Recorder", "RecordingStatus"]
 
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
-GRPC_PREFIX = "triton-grpc-protocol-"  # of the token's header
 TENSOR_BYTES = 64  # at least, of the header of a record
+DRAW_BYTES = 6  # as many as a float has without rounding
+
+
+@dataclass(frozen=True)
+class NumberedRecording:
+    """What all workers of a model are told of one recording.
+
+    Attributes:
+        number: Tells it from the others of an :class:`pytriton.worker.observation.Observation`.
+        salt: Decides, with its id, whether a sequence is recorded, so that all workers choose the same ones.
+    """
+
+    number: int
+    recording: Recording
+    salt: bytes = field(default_factory=lambda: os.urandom(16))
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,8 @@ class RecordingStatus:
     Attributes:
         path: Of its newest file.
         recorded: Requests in its files, of which older files may be deleted by now.
-        dropped: Requests that it has lost, because they came faster than they could be written, or the disk is full.
+        dropped: Requests that it has lost, because they came faster than they could be written, or the disk is full;
+            and those of an earlier recording that worker processes sent after its end.
         too_large: Requests that were larger than ``record_bytes``.
         bytes: All that was written.
     """
@@ -63,13 +81,14 @@ class Recorder:
     def __init__(
         self,
         config: TritonModelConfig,
-        recording: Recording,
+        numbered: NumberedRecording,
         write: Callable[[list[bytes], int, int], object],
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_stopped = False
-        self.recording = recording
-        self.left_out = frozenset(recording.without)
+        self.numbered, self.recording = numbered, numbered.recording
+        self.left_out = frozenset(self.recording.without)
+        self.left_out_parameters = frozenset(name.lower() for name in self.left_out)
         self.inputs = [spec.name for spec in config.inputs or ()]
         self.outputs = [spec.name for spec in config.outputs or ()]
         self.details = {
@@ -94,18 +113,37 @@ class Recorder:
 
     def sample(self, frame: Frame) -> BatchRecord | None:
         """What observes a batch that has just arrived; None if none of its requests is chosen. Raises nothing."""
-        share = self.recording.share
-        chosen = [index for index in range(frame.requests) if random.random() < share]
-        if self.is_stopped or not chosen:
+        if self.is_stopped:
             return None
+        chosen: Sequence[int] = ()
         try:
-            return BatchRecord(self, frame, chosen)
+            chosen = self._choose(frame)
+            return BatchRecord(self, frame, chosen) if chosen else None
         except Exception as error:  # such as of what a client sent that makes no sense, and fails elsewhere
             self.outbox.lose(len(chosen), error)
             return None
 
-    def take(self, records: list[bytes], dropped: int, too_large: int) -> None:
-        """Write records that a worker process has made. Thread-safe."""
+    def _choose(self, frame: Frame) -> list[int]:
+        share = self.recording.share
+        entries = json.loads(frame.metadata) if share < 1 and b'"sequence"' in frame.metadata else {}
+        return [index for index in range(frame.requests) if self._draw(entries.get(str(index), {})) < share]
+
+    def _draw(self, entry: Mapping[str, Any]) -> float:
+        """A random number from 0 to 1, of which all requests of a sequence have the same."""
+        if "sequence" not in entry:
+            return random.random()
+        name = json.dumps(entry["sequence"][0]).encode()
+        drawn = blake2b(name, digest_size=DRAW_BYTES, key=self.numbered.salt).digest()
+        return int.from_bytes(drawn, "little") / (1 << 8 * DRAW_BYTES)
+
+    def take(self, number: int, records: list[bytes], dropped: int, too_large: int) -> None:
+        """Write records that a worker process has made for the recording with this number. Thread-safe.
+
+        Those of another recording are dropped: they have what this one may leave out.
+        """
+        if number != self.numbered.number:
+            self.outbox.count(dropped=len(records))
+            return
         self.outbox.count(dropped=dropped, too_large=too_large)
         self.outbox.put(lambda: records, len(records), sum(map(len, records)))
 
@@ -217,7 +255,7 @@ class BatchRecord(BatchObserver):
         return records
 
     def _details(self, request: ChosenRequest, entry: dict[str, Any]) -> dict[str, Any]:
-        left_out = self._recorder.left_out
+        left_out = self._recorder.left_out_parameters
         details = {
             **self._recorder.details,
             "duration_s": round(self._duration_s, 7),
@@ -225,13 +263,13 @@ class BatchRecord(BatchObserver):
             "parameters": {
                 name: value
                 for name, value in public_parameters(entry.get("parameters", {})).items()
-                if name not in left_out and name.lower().removeprefix(GRPC_PREFIX) not in SECRETS
+                if name.lower() not in left_out and name.lower().removeprefix(GRPC_PREFIX) not in SECRETS
             },
             "error": request.error,
             "is_cancelled": self._is_cancelled,
             "responses": request.responses,
         }
-        if "id" not in left_out:
+        if "id" not in self._recorder.left_out:
             details["id"] = entry.get("id", "")
         if "sequence" in entry:
             number, flags = entry["sequence"]

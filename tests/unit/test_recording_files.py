@@ -15,7 +15,7 @@ from pytriton.model_config import Recording
 from pytriton.recording import RecordedFiles, RecordingError, read
 from pytriton.recording import writer as writing
 from pytriton.recording.format import HEAD, LENGTH, MAGIC, checksum, decode, encode
-from pytriton.recording.writer import Outbox, RotatingFile
+from pytriton.recording.writer import Outbox, RotatingFile, WriteError
 from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
 from tests.server.processes import DEADLINE_S
 
@@ -242,6 +242,71 @@ def test_a_file_that_is_there_is_kept_as_an_older_one(path):
     assert [each.id for each in read(path)] == ["1", "2"]
 
 
+@pytest.mark.parametrize("earlier", [7, 2, 1, 0])
+@pytest.mark.parametrize("files", [1, 2, 3])
+def test_files_of_an_earlier_recording_that_may_have_more_are_removed(path, earlier, files):
+    for number in range(earlier + 1):
+        name = f"day.ptr.{number}" if number else "day.ptr"
+        path.with_name(name).write_bytes(MAGIC + a_record(100 - number))
+    others = [path.with_name(name) for name in ("day.ptr.99", "day.ptr.old", "day.ptr.02")]
+    for other in others:
+        other.write_bytes(b"of somebody else")
+    recording = RotatingFile(path, len(MAGIC) + len(a_record()), files)
+    recording.write([a_record(200)])
+    recording.close()
+    kept = min(earlier + 1, files - 1)
+    expected = ["day.ptr", *(f"day.ptr.{number + 1}" for number in range(kept))]
+    assert {each.name for each in path.parent.iterdir()} == {*expected, *(other.name for other in others)}
+    assert [each.id for each in read(path)] == [*(str(100 - number) for number in reversed(range(kept))), "200"]
+
+
+def test_a_recording_that_cannot_begin_removes_no_file(path, full_disk):
+    path.write_bytes(MAGIC + a_record(2))
+    for number in (1, 2):
+        path.with_name(f"day.ptr.{number}").write_bytes(MAGIC)
+    full_disk(True)
+    with pytest.raises(OSError, match="No space"):
+        RotatingFile(path, 2**20, 2)
+    assert path.with_name("day.ptr.2").exists()
+
+
+def test_a_folder_behind_the_files_of_a_recording_is_not_read(path):
+    path.write_bytes(MAGIC + a_record(1))
+    path.with_name("day.ptr.1").mkdir()
+    assert [each.id for each in read(path)] == ["1"]
+
+
+@pytest.mark.parametrize("name", ["day.ptr", "day.ptr.1", "day.ptr.3"])
+def test_a_folder_in_the_place_of_a_file_is_refused_and_stays(path, name):
+    folder = path.with_name(name)
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError):
+        RotatingFile(path, 2**20, 4)
+    assert [each.name for each in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["day.ptr.4", "day.ptr.01", "day.ptr.1.old", "dayxptr"])
+def test_a_folder_of_another_name_is_no_hindrance(path, name):
+    path.with_name(name).mkdir()
+    RotatingFile(path, 2**20, 4).close()
+    assert [*read(path)] == []
+    assert path.with_name(name).is_dir()
+
+
+def test_a_folder_that_comes_meanwhile_costs_no_older_files(path):
+    files = RotatingFile(path, len(MAGIC) + len(a_record()), 3)
+    files.write([a_record(number) for number in range(2)])
+    folder = path.with_name("day.ptr.2")
+    folder.mkdir()
+    for _ in range(3):
+        with pytest.raises(WriteError, match="Is a directory"):
+            files.write([a_record(7)])
+    folder.rmdir()
+    files.write([a_record(8)])
+    files.close()
+    assert [each.id for each in read(path)] == ["0", "1", "8"]
+
+
 def test_a_link_is_not_followed(path):
     victim = path.with_name("victim")
     victim.write_text("as it was")
@@ -327,6 +392,32 @@ def test_any_number_of_files_may_be_wanted(path):
     files = RotatingFile(path, 2**20, 2**62)
     files.close()
     assert [each.id for each in read(path)] == ["1"]
+
+
+def test_records_that_were_written_before_a_rotation_failed_are_told_and_counted(path, monkeypatch):
+    records = [a_record(number) for number in range(5)]
+    files = RotatingFile(path, len(MAGIC) + 2 * len(records[0]), 9)
+    real, opened = os.open, []
+
+    def once(*args):
+        opened.append(args)
+        if len(opened) > 1:
+            raise OSError(24, "Too many open files")
+        return real(*args)
+
+    outbox = Outbox(lambda records, *_: files.write(records), "test")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", once)
+        with pytest.raises(WriteError, match="Too many") as raised:
+            files.write(records)
+        assert raised.value.written == 4
+        opened.clear()
+        outbox.put(lambda: records, len(records), 1)
+        outbox.close()
+    files.write([a_record(9)])
+    files.close()
+    assert outbox.counts() == {"recorded": 2, "bytes": 2 * len(records[0]), "dropped": 3}
+    assert [each.id for each in read(path)] == ["0", "0", "1", "1", "2", "3", "9"]
 
 
 class Written:

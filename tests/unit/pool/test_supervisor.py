@@ -2,6 +2,7 @@
 
 import errno
 import os
+import queue
 import signal
 import threading
 import time
@@ -10,16 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytriton.exceptions import PyTritonWorkerError
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.resources import WorkerResources
 from pytriton.pool.worker_main import WorkerSpec
 from pytriton.restarts import RestartPolicy
+from pytriton.wire.control import DRAIN, MAX_REQUESTS, READY, RECORD, RECORDED
 from pytriton.worker.inference import Options
 from pytriton.worker.observation import Observation
 from tests.server.processes import is_alive, wait_for
 
 DEADLINE_S = 60.0
+CONFIG = TritonModelConfig("model")
 
 
 def ignoring(requests):
@@ -30,13 +34,62 @@ def hanging():
     threading.Event().wait()
 
 
+class ScriptedProcess:
+    """A worker process that reports what it is told to, and keeps what it is sent."""
+
+    pid = 1
+
+    def __init__(self, spec):
+        self.spec, self.sent, self._reports = spec, [], queue.SimpleQueue()
+
+    def report(self, *report):
+        self._reports.put(report)
+
+    def reports(self, start_timeout_s):
+        return iter(self._reports.get, None)
+
+    def send(self, *command):
+        self.sent.append(command)
+
+    def ask(self, question, *_):
+        self.sent.append((question,))
+
+    def stop(self):
+        self._reports.put(None)
+
+    kill = stop
+
+    def wait(self):
+        return "exit status 0"
+
+    def recordings(self):
+        """What it was told to record, from its start until it was last told to drain, which is waited for."""
+        drains = [command for command in self.sent if command == (DRAIN,)]
+        self.report(MAX_REQUESTS)
+        wait_for(lambda: self.sent.count((DRAIN,)) > len(drains), "all reports to be handled")
+        return [self.spec.recording, *(command[1] for command in self.sent if command[0] == RECORD)]
+
+
+class ScriptedSupervisor(LocalWorkerSupervisor):
+    """Starts no process."""
+
+    def __init__(self, *args, **options):
+        self.started = queue.SimpleQueue()
+        super().__init__(*args, **options)
+
+    def _launch(self, spec, descriptors=()):
+        process = ScriptedProcess(spec)
+        self.started.put(process)
+        return process
+
+
 @pytest.fixture
 def supervise(tmp_path):
     """Supervises a worker whose factory is given, until the end of the test."""
     supervisors = []
 
-    def start(factory, start_timeout_s=300.0, stop_timeout_s=0.1):
-        config, path = TritonModelConfig("model"), str(tmp_path / "socket")
+    def start(factory, start_timeout_s=300.0, stop_timeout_s=0.1, kind=LocalWorkerSupervisor, observation=None):
+        config, path = CONFIG, str(tmp_path / "socket")
         spec = WorkerSpec(
             name="model-0",
             factory=factory,
@@ -48,7 +101,7 @@ def supervise(tmp_path):
         )
         limits = {"start_timeout_s": start_timeout_s, "stop_timeout_s": stop_timeout_s}
         supervisors.append(
-            LocalWorkerSupervisor(spec, RestartPolicy(), Observation(), lambda: None, lambda: None, **limits),
+            kind(spec, RestartPolicy(), observation or Observation(), lambda: None, lambda: None, **limits),
         )
         return supervisors[-1]
 
@@ -146,3 +199,52 @@ def test_a_stop_does_not_wait_for_a_factory(supervise, tmp_path):
     supervisor.join()
     assert not is_alive(int((tmp_path / "pid").read_text()))
     assert supervisor.status().state == "stopped"
+
+
+@pytest.fixture
+def scripted(supervise, tmp_path):
+    """An observation that records to a file, and a scripted process that was started meanwhile."""
+    observation = Observation()
+    observation.start_recording(CONFIG, Recording(tmp_path / "m.ptr", without=["x"]))
+    supervisor = supervise(None, kind=ScriptedSupervisor, observation=observation)
+    process = supervisor.started.get(timeout=DEADLINE_S)
+    wait_for(lambda: supervisor.status().pid is not None, "the process to be followed")
+    yield observation, process
+    observation.stop_recording(CONFIG)
+
+
+def record_anew(observation, path, without):
+    observation.stop_recording(CONFIG)
+    observation.start_recording(CONFIG, Recording(path, without=without))
+    return observation.recording(CONFIG)
+
+
+def test_a_process_that_starts_meanwhile_is_told_of_the_recording_that_follows_another(scripted, tmp_path):
+    observation, process = scripted
+    last = record_anew(observation, tmp_path / "m.ptr", ["secret"])
+    process.report(READY, False)
+    first, *told = process.recordings()
+    assert (first.recording.without, told) == (["x"], [last])
+
+
+def test_a_process_is_told_of_each_change_of_what_is_recorded_once(scripted, tmp_path):
+    observation, process = scripted
+    process.report(READY, False)
+    first, *told = process.recordings()
+    assert told == []
+    last = record_anew(observation, tmp_path / "m.ptr", ["secret"])
+    observation.metrics = None  # its followers are told, and nothing has changed
+    assert process.recordings() == [first, None, last]
+
+
+def test_records_that_a_process_has_made_for_another_recording_are_dropped(scripted, tmp_path):
+    observation, process = scripted
+    process.report(READY, False)
+    (first,) = process.recordings()
+    last = record_anew(observation, tmp_path / "m.ptr", ["secret"])
+    process.report(RECORDED, first.number, [b"with a secret"], 0, 0)
+    process.report(RECORDED, last.number, [b"without it"], 0, 0)
+    process.recordings()
+    status = observation.stop_recording(CONFIG)
+    assert (status.recorded, status.dropped) == (1, 1)
+    assert (tmp_path / "m.ptr").read_bytes().endswith(b"without it")

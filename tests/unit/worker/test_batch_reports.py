@@ -2,11 +2,13 @@
 
 import pytest
 
+from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter, BatchReporter, WorkerObservation
 from pytriton.wire.frames import REQUEST, Frame
 from pytriton.worker.metrics import CallableMetrics
 from pytriton.worker.observation import Observation
+from pytriton.worker.recording import NumberedRecording
 
 LABELS = {"model": "m", "version": "1"}
 
@@ -61,3 +63,11 @@ def test_every_batch_is_observed_that_is_counted_or_reported():
     assert observation.is_idle()
     observation.reports_batches = True
     assert not observation.is_idle()
+
+
+def test_what_a_worker_sends_has_the_number_of_its_recording():
+    sent, config = [], TritonModelConfig("m")
+    observation = WorkerObservation(None, lambda: None, lambda *_: None)
+    for numbered in (NumberedRecording(7, Recording("m.ptr")), NumberedRecording(8, Recording("m.ptr")), None):
+        observation.record(config, numbered, lambda *details: sent.append(details))
+    assert sent == [(7, [], 0, 0), (8, [], 0, 0)]

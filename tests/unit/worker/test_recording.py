@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pickle
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from pytriton.wire.frames import REQUEST, SEQUENCE_END, SEQUENCE_START, Frame, p
 from pytriton.wire.tensors import tensor
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.observation import Observation
+from pytriton.worker.recording import NumberedRecording, Recorder
 from tests.unit.links import BOTH, CONFIG
 
 DECOUPLED = replace(CONFIG, decoupled=True)
@@ -116,6 +118,22 @@ def test_what_is_left_out_is_not_in_the_file(recorded):
     assert ([*first.inputs], first.id, first.lacks_inputs) == (["x"], "", True)
     assert b"fff" not in model.path.read_bytes()
     assert b"seven" not in model.path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["x-user", "X-USER", "X-User"])
+def test_parameters_are_left_out_in_any_spelling_as_headers_have_that_of_the_client(recorded, name):
+    model = recorded(same, without=[name])
+    parameters = {"X-User": "seven", "x-user": "seven", "x-users": 8}
+    model.inference.answer(a_batch((1,), **{"0": {"parameters": parameters}}))
+    assert [each.parameters for each in model.end()] == [{"x-users": 8}]
+    assert b"seven" not in model.path.read_bytes()
+
+
+def test_tensors_and_the_id_are_left_out_only_in_their_own_spelling(recorded):
+    model = recorded(same, without=["X", "Y", "ID"])
+    model.inference.answer(a_batch((1,), **{"0": {"id": "seven"}}))
+    (found,) = model.end()
+    assert ([*found.inputs], [*found.responses[0]], found.id, found.lacks_inputs) == (["x"], ["y"], "seven", False)
 
 
 def test_outputs_that_are_left_out_leave_the_responses(recorded):
@@ -240,6 +258,42 @@ def test_a_share_of_the_requests_is_chosen_wherever_they_are_in_a_batch(recorded
     assert min(places.count(place) for place in range(4)) > 50
 
 
+@pytest.mark.parametrize("name", [int, str])
+def test_a_share_of_the_sequences_is_chosen_and_each_of_them_is_kept_whole(recorded, name):
+    model = recorded(same, share=0.25)
+    for flags in (SEQUENCE_START, 0, SEQUENCE_END):
+        for key in range(1, 1001, 2):
+            entries = {str(index): {"sequence": [name(key + index), flags]} for index in range(2)}
+            model.inference.answer(a_batch((1, 1), **entries))
+    found = {}
+    for request in model.end():
+        key, *ends = request.sequence
+        found.setdefault(key, []).append(ends)
+    assert 150 < len(found) < 350  # 250, with a standard deviation of 14
+    assert all(ends == [[True, False], [False, False], [False, True]] for ends in found.values())
+
+
+def test_all_workers_choose_the_same_sequences_and_each_recording_others():
+    def chosen_by(numbered):
+        recorder = Recorder(CONFIG, numbered, lambda *_: None)
+        frames = [a_batch((1,), **{"0": {"sequence": [key, 0]}}) for key in range(1, 1001)]
+        chosen = [key for key, frame in enumerate(frames, 1) if recorder.sample(frame) is not None]
+        recorder.close()
+        return chosen
+
+    first, second = (NumberedRecording(number, Recording("m.ptr", share=0.5)) for number in (1, 2))
+    assert chosen_by(first) == chosen_by(pickle.loads(pickle.dumps(first))) != chosen_by(second)
+
+
+def test_requests_without_a_sequence_are_chosen_alone_beside_those_of_a_sequence(recorded):
+    model = recorded(same, share=0.5)
+    for _ in range(200):
+        model.inference.answer(a_batch((1, 1), **{"0": {"sequence": [7, 0]}}))
+    found = model.end()
+    assert len([each for each in found if each.sequence]) in (0, 200)
+    assert 50 < len([each for each in found if each.sequence is None]) < 150  # 100, with a standard deviation of 7
+
+
 def test_a_request_that_makes_no_sense_fails_as_without_a_recording(recorded):
     model = recorded(same)
     frame = a_batch((1,))
@@ -257,11 +311,39 @@ def test_a_model_has_one_recording_and_a_file_too(tmp_path):
         observation.start_recording(CONFIG, Recording(tmp_path / "n.ptr"))
     with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
         observation.start_recording(other, Recording(tmp_path / "m.ptr"))
-    with pytest.raises(PyTritonInvalidOperationError, match="cannot be recorded"):
-        observation.start_recording(other, Recording(tmp_path / "none" / "m.ptr"))
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "none" / "m.ptr", tmp_path / "folder"):
+        with pytest.raises(PyTritonInvalidOperationError, match="cannot be recorded"):
+            observation.start_recording(other, Recording(path))
     assert observation.stop_recording(CONFIG).recorded == 0
     assert observation.stop_recording(CONFIG) is None
     assert observation.is_idle()
+
+
+def test_late_records_of_an_earlier_recording_are_dropped_and_counted(tmp_path):
+    observation, path = Observation(), tmp_path / "m.ptr"
+    observation.start_recording(CONFIG, Recording(path))
+    earlier = observation.recording(CONFIG).number
+    observation.stop_recording(CONFIG)
+    observation.start_recording(CONFIG, Recording(path, without=["secret"]))
+    recorder = observation.recorder(CONFIG)
+    recorder.take(earlier, [b"with a secret", b"with another"], 0, 0)
+    recorder.take(observation.recording(CONFIG).number, [b"without it"], 3, 4)
+    status = observation.stop_recording(CONFIG)
+    assert (status.recorded, status.dropped, status.too_large) == (1, 5, 4)
+    assert path.read_bytes().endswith(b"without it")
+    assert b"secret" not in path.read_bytes()
+
+
+def test_what_is_recorded_is_the_same_object_until_it_changes(tmp_path):
+    observation, found = Observation(), []
+    for _ in range(2):
+        observation.start_recording(CONFIG, Recording(tmp_path / "m.ptr"))
+        assert observation.recording(CONFIG) is observation.recording(CONFIG)
+        found.append(observation.recording(CONFIG))
+        observation.stop_recording(CONFIG)
+    assert observation.recording(CONFIG) is None
+    assert found[0].number != found[1].number
 
 
 def test_a_disk_that_is_full_loses_records_and_no_requests(recorded, monkeypatch):
