@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
-from dataclasses import InitVar, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -211,17 +210,7 @@ class TritonConfig:
     )
     buffer_manager_thread_count: int | None = _option(_COUNT, "threads that copy tensors; 0")
 
-    http_head_timeout_s: InitVar[object] = None
-    http_body_timeout_s: InitVar[object] = None
-    http_idle_timeout_s: InitVar[object] = None
-
-    def __post_init__(self, *former: object) -> None:
-        given = {name: value for name, value in zip(_FORMER, former, strict=True) if value is not None}
-        if given:
-            message = f"{', '.join(given)}: give http_timeout_s, which took the place of all three"
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
-            longest = max(converted(_LIMIT, value, name, PyTritonValidationError) for name, value in given.items())
-            self.http_timeout_s = longest if self.http_timeout_s is None else self.http_timeout_s
+    def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
             value = getattr(self, name)
             if value is not None:
@@ -241,7 +230,7 @@ class TritonConfig:
         """
         known = {}
         for name, value in config.items():
-            if name in _KINDS or name in _FORMER:
+            if name in _KINDS:
                 known[name] = value
             else:
                 _warn_unknown(name, value)
@@ -263,13 +252,10 @@ class TritonConfig:
             PyTritonValidationError: A value is wrong, or a list is given in both forms; names the variable.
         """
         given = {name: text for name, text in (os.environ if environment is None else environment).items() if text}
-        former = {f"{ENVIRONMENT_PREFIX}{name.upper()}": name for name in _FORMER}
-        values: dict[str, Any] = {name: given.pop(each) for each, name in former.items() if each in given}
-        return cls(**values, **options.read(cls, ENVIRONMENT_PREFIX, given, PyTritonValidationError, _warn_unknown))
+        return cls(**options.read(cls, ENVIRONMENT_PREFIX, given, PyTritonValidationError, _warn_unknown))
 
 
 _KINDS = options.kinds_of(TritonConfig)
-_FORMER = ("http_head_timeout_s", "http_body_timeout_s", "http_idle_timeout_s")  # former names of http_timeout_s
 NO_FLAGS = {each.name for each in fields(TritonConfig) if not each.metadata["flag"]}
 """Fields that are no flags of the server."""
 NATIVE_HTTP_OPTIONS = [each.name for each in fields(TritonConfig) if each.metadata["native"]]
@@ -288,10 +274,9 @@ def merge_configs(*configs: TritonConfig | None) -> TritonConfig:
     merged: dict[str, Any] = {}
     for config in configs:
         if config is not None:
-            for name in vars(config).keys() - _KINDS.keys() - {*_FORMER}:  # a slip in an assignment
+            for name in vars(config).keys() - _KINDS.keys():  # a slip in an assignment
                 _warn_unknown(name, getattr(config, name))
-            given = {**config.to_dict(), **{name: getattr(config, name) for name in _FORMER}}
-            merged.update((name, value) for name, value in given.items() if value is not None)
+            merged.update((name, value) for name, value in config.to_dict().items() if value is not None)
     return TritonConfig(**merged)
 
 

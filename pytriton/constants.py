@@ -10,9 +10,10 @@ TRITON_LOCAL_IP = "127.0.0.1"
 TRITON_CONTEXT_FIELD_NAME = "triton_context"
 TRITON_CONTEXT_ATTRIBUTE = "__triton_context__"  # where programs put a context for functions that are not bound
 DEFAULT_TRITON_STARTUP_TIMEOUT_S = 120
-CREATE_TRITON_CLIENT_TIMEOUT_S = 10
+GRPC_PREFIX = "triton-grpc-protocol-"  # of the metadata that carry a header which restricted APIs need
 
 # Names that programs for nvidia-pytriton import from pytriton.triton; the sizes have no effect.
+CREATE_TRITON_CLIENT_TIMEOUT_S = 10
 MODEL_URL = "/v2/models/{model_name}"
 MODEL_READY_URL = f"{MODEL_URL}/ready"
 MODEL_CONFIG_URL = f"{MODEL_URL}/config"

@@ -1,4 +1,4 @@
-"""Parameters and annotations of functions, in every version of Python.
+"""Parameters and annotations of functions, and cancellations of tasks, in every version of Python.
 
 Since Python 3.14, annotations are evaluated when they are asked for: then a name that is not defined, such as one that
 is imported under ``TYPE_CHECKING``, is a NameError. The functions of this module give a ``ForwardRef`` in its place.
@@ -15,6 +15,8 @@ if sys.version_info >= (3, 14):
     import annotationlib
 
 if TYPE_CHECKING:
+    import asyncio
+
     from typing_extensions import override
 else:
 
@@ -23,7 +25,7 @@ else:
         return method
 
 
-__all__ = ["annotations_of", "override", "parts_of", "signature_of"]
+__all__ = ["annotations_of", "cancellations_of", "override", "parts_of", "signature_of"]
 
 
 def signature_of(function: Callable[..., Any], *, follow_wrapped: bool = True) -> inspect.Signature:
@@ -54,3 +56,8 @@ def parts_of(hint: Any) -> Iterator[Any]:
     yield hint
     for part in get_args(hint):
         yield from parts_of(part)
+
+
+def cancellations_of(task: asyncio.Task[Any]) -> int:
+    """How often a task was cancelled; 0 before Python 3.11, which does not count."""
+    return task.cancelling() if sys.version_info >= (3, 11) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -12,10 +13,11 @@ from typing import Any
 
 from pytriton import forks
 
-__all__ = ["ENDING", "ending_signals", "ignored_signals", "reset_inherited_signals"]
+__all__ = ["ENDING", "ending_signals", "ignored_signals", "kill_with_parent", "reset_inherited_signals"]
 
 Handler = Callable[[int, FrameType | None], None]
 
+PR_SET_PDEATHSIG = 1
 ENDING = (signal.SIGINT, signal.SIGTERM)
 IGNORED = (*ENDING, signal.SIGHUP)
 
@@ -70,6 +72,19 @@ def reset_inherited_signals() -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def kill_with_parent(parent: int) -> bool:
+    """Have the kernel kill this process when its parent dies.
+
+    Args:
+        parent: The parent's process id.
+
+    Returns:
+        Whether the parent is still there.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 class _Handlers:

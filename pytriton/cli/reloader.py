@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytriton.signals import ending_signals
+from pytriton.signals import ending_signals, kill_with_parent
 
 if TYPE_CHECKING:
     from watchfiles import Change
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["PARENT_VARIABLE", "Reloader", "end_with_parent", "syntax_error"]
 
 PARENT_VARIABLE = "PYTRITON_RELOADER"
-PR_SET_PDEATHSIG = 1
 POLL_MS = 200
 STOP_TIMEOUT_S = 40.0  # longer than Triton's own limit for requests in flight
 
@@ -121,10 +119,8 @@ class Reloader:
 def end_with_parent() -> None:
     """In a child of :class:`Reloader`: ask the kernel to kill this process when the parent dies."""
     parent = os.environ.pop(PARENT_VARIABLE, None)
-    if parent is not None:
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != int(parent):
-            sys.exit("the parent process has died")
+    if parent is not None and not kill_with_parent(int(parent)):
+        sys.exit("the parent process has died")
 
 
 def syntax_error(path: Path) -> str | None:

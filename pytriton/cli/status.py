@@ -27,7 +27,7 @@ from pytriton.client.conversations import Call, Transport
 from pytriton.client.exceptions import PyTritonClientConnectionError, PyTritonClientError, PyTritonClientTimeoutError
 from pytriton.client.sync import open_transport
 from pytriton.client.utils import parse_http_response
-from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
+from pytriton.server.statistics import RESTRICTED, Duration, ModelStatistics, parse_statistics
 
 __all__ = [
     "CODE_PATH",
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 CODE_PATH = "/#/unlock/"  # in the URL that `pytriton serve` prints
-RESTRICTED = "is restricted"
 MS = 1000.0
 STYLES = {"READY": "green", "LOADING": "yellow", "UNLOADING": "yellow", "UNAVAILABLE": "red"}
 COLUMNS = ("queue", "model", "request")

@@ -56,6 +56,7 @@ from ..wire.frames import HEADER, INLINE_LIMIT_BYTES, NO_REGION, Frame, pack, re
 from ..wire.tensors import ALIGN, FrameError, Tensor, data_bytes
 
 __all__ = [
+    "LAST_NUMBER",
     "NUMBER",
     "PROGRESS",
     "PROTOCOL",
@@ -73,6 +74,7 @@ __all__ = [
 
 PROTOCOL = 5
 NUMBER = struct.Struct("<I")
+LAST_NUMBER = 2**32 - 1  # of batches and of calls, which then begin again
 PROGRESS = struct.Struct("<II")  # microseconds of the batch in its process; the number of the next one, or 0
 HANDSHAKE_S = 5.0
 MAX_PART_BYTES = 4 * 2**30

@@ -17,7 +17,7 @@ from typing import Any
 
 from pytriton.cluster.broker import Broker, Connection, Peer, Service
 from pytriton.cluster.call_server import CallServer, PendingCalls
-from pytriton.cluster.messages import NUMBER, PROGRESS, Parts, decode
+from pytriton.cluster.messages import LAST_NUMBER, NUMBER, PROGRESS, Parts, decode
 from pytriton.cluster.options import WorkerListener
 from pytriton.cluster.pace import WorkerPace
 from pytriton.introspection import override
@@ -25,9 +25,20 @@ from pytriton.logs import get_logger
 from pytriton.model_config import SequenceBatcher
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.batch_reports import BatchCounter
-from pytriton.wire.channel import PeerGoneError
+from pytriton.wire.channel import TELL_TAKEN, PeerGoneError
 from pytriton.wire.control import BYE, CALL, DERIVED, LEAVE, MEMORY, OBSERVE, READY, REPORT, TAKEN, WELCOME
-from pytriton.wire.frames import CANCEL, END, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
+from pytriton.wire.frames import (
+    CANCEL,
+    END,
+    LIMIT,
+    NO_REGION,
+    RELEASE,
+    REQUEST,
+    Frame,
+    cancellation,
+    error_reply,
+    received_tensors,
+)
 from pytriton.worker.interfaces import Activity, BatchObserver, Channel
 from pytriton.worker.observation import Observation
 
@@ -35,11 +46,8 @@ __all__ = ["JoinedWorker", "RemoteModel"]
 
 LOGGER = get_logger("pytriton.workers")
 
-TELL_TAKEN = 8
 WITHOUT_WORKERS = 64  # batches in flight: each fails in time, but none that waits behind another one would
 MOST_CREDITS = 2**16  # of a worker
-LAST_NUMBER = 2**32 - 1
-CANCEL_ALL = b'{"requests": [], "all": true}'
 
 
 @dataclass(eq=False)
@@ -120,8 +128,7 @@ class ProxyConnection(Connection):
 
     def fail(self, batch: Batch, message: str, code: str = "UNAVAILABLE") -> None:
         """Fail all requests of a batch."""
-        metadata = json.dumps({"message": message, "code": code, "isolate": False}).encode()
-        self.reply(batch, Frame(ERROR, requests=batch.frame.requests, metadata=metadata))
+        self.reply(batch, error_reply(0, batch.frame.requests, message, code))
 
     @override
     def sent(self, frame: Frame, error: Exception | None) -> None:
@@ -150,7 +157,7 @@ class ProxyConnection(Connection):
             model.activity.end()
             if batch.worker is not None:
                 batch.cancelled = True
-                batch.worker.forward(Frame(CANCEL, 0, batch.frame.requests, metadata=CANCEL_ALL), batch.number)
+                batch.worker.forward(cancellation(0, batch.frame.requests, [], True), batch.number)
             else:
                 with suppress(ValueError):
                     model.waiting.remove(batch)

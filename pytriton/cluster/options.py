@@ -60,11 +60,12 @@ class ProxyListener:
     key: str | Path | None = None
     proxy_keys: str | Path | None = None
     proxy_key: str | Path | None = None
-    heartbeat_s: float = 2.0
+    heartbeat_s: float = option(2.0, SECONDS)
 
     def __post_init__(self) -> None:
         keys = {"key": self.key, "proxy_keys": self.proxy_keys, "proxy_key": self.proxy_key}
         _check_listen("listen needs", self.listen, keys)
+        check(self)
         if self.address is not None:
             check_address("address", self.address)
         if self.address is None and urlsplit(self.listen).hostname in ANY_INTERFACE:

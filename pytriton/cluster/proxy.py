@@ -105,7 +105,7 @@ def connect(remote: dict[str, Any], hello: dict[str, Any], timeout_s: float, pat
 
     Args:
         remote: ``ProxyRelay.description``.
-        hello: ``model``, ``instance``, ``socket`` and ``serial``; see ``Joined``.
+        hello: ``model``, ``instance``, ``socket`` and ``serial``; see ``JoinedProxy`` in relay.py.
         timeout_s: How long the connection may take.
         patience_s: How long the worker may take to answer.
     """

@@ -5,7 +5,6 @@ Nothing here looks at a tensor. The broker's thread does all but connecting, for
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import deque
@@ -22,9 +21,19 @@ from pytriton.cluster.messages import Parts
 from pytriton.cluster.options import ProxyListener
 from pytriton.introspection import override
 from pytriton.wire import connect as connecting
-from pytriton.wire.channel import Channel, PeerGoneError, UnreadError
+from pytriton.wire.channel import Channel, PeerGoneError, UnreadError, gone_message
 from pytriton.wire.control import BYE, REFUSED, WELCOME
-from pytriton.wire.frames import ASK, CANCEL, ERROR, LIMIT, NO_REGION, RELEASE, REQUEST, Frame, received_tensors
+from pytriton.wire.frames import (
+    ASK,
+    CANCEL,
+    LIMIT,
+    NO_REGION,
+    RELEASE,
+    REQUEST,
+    Frame,
+    error_reply,
+    received_tensors,
+)
 from pytriton.wire.tensors import FrameError
 
 __all__ = ["PROXY_FILES", "ProxyRelay"]
@@ -176,7 +185,7 @@ class JoinedProxy(Peer):
         self._is_connecting = False
         if channel is None:
             if self._has_joined:
-                self._fail(self._waiting.popleft(), _gone(error), "UNAVAILABLE")
+                self._fail(self._waiting.popleft(), gone_message(error), "UNAVAILABLE")
             else:
                 self.tell(REFUSED, [str(error), True])
                 self.broker.forget(self)
@@ -250,7 +259,7 @@ class JoinedProxy(Peer):
         if self._has_ended:
             return
         code = "UNAVAILABLE" if isinstance(error, PeerGoneError) else "INTERNAL"
-        message = _gone(error) if isinstance(error, PeerGoneError) else f"{type(error).__name__}: {error}"
+        message = gone_message(error) if isinstance(error, PeerGoneError) else f"{type(error).__name__}: {error}"
         for batch in [batch for batch in self.batches.values() if batch.connection is connection]:
             if not batch.sent or (isinstance(error, UnreadError) and self._is_serial and not batch.read):
                 self._send_again(connection, batch)
@@ -260,8 +269,7 @@ class JoinedProxy(Peer):
 
     def _fail(self, frame: Frame, message: str, code: str) -> None:
         if self.batches.pop(frame.number, None) is not None:
-            status = json.dumps({"message": message, "code": code, "isolate": False}).encode()
-            self.forward(Frame(ERROR, 0, frame.requests, metadata=status), frame.number)
+            self.forward(error_reply(0, frame.requests, message, code), frame.number)
 
 
 class InstanceConnection(Connection):
@@ -287,7 +295,3 @@ class InstanceConnection(Connection):
         self._proxy.ended(self, error)
         with suppress(OSError):
             self.channel.close()
-
-
-def _gone(reason: object) -> str:
-    return f"the inference callable's process is gone: {reason}"

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from pytriton.decorators.signatures import check_callable
 from pytriton.exceptions import PyTritonWorkerError
 from pytriton.logs import get_logger
 from pytriton.model_config.parser import ModelConfigParser
+from pytriton.options import SECONDS, check, integer, option, with_none
 from pytriton.pool.batch_reports import WorkerObservation
 from pytriton.pool.pool import ServedCallable, ServedModel
 from pytriton.pool.resources import memory_of
@@ -63,15 +64,20 @@ class WorkerOptions:
         credits: How many batches to take at a time; None is 2 for a plain function, of which it works on one, and the
             model's ``max_batches_in_flight`` for coroutine functions and decoupled models.
         heartbeat_s: The server's side is lost if it is silent for three times as long.
+
+    Raises:
+        PyTritonWorkerError: The server's side is on another machine, and there are no keys.
+        PyTritonBadParameterError: Another argument has a wrong value.
     """
 
     connect: str
     keys: WorkerKeys | None = None
-    credits: int | None = None
-    heartbeat_s: float = field(default=2.0)
+    credits: int | None = option(None, with_none(integer()))
+    heartbeat_s: float = option(2.0, SECONDS)
 
     def __post_init__(self) -> None:
         check_address("connect", self.connect)
+        check(self)
         if self.keys is None and not is_local(self.connect):
             raise PyTritonWorkerError(f"{self.connect} is another machine: give the keys of this worker and the server")
 

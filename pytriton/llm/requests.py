@@ -32,6 +32,7 @@ from pytriton.exceptions import ErrorCode, PyTritonRequestError
 from pytriton.signature.json_texts import size_of
 
 __all__ = [
+    "MOST_CHOICES",
     "ChatRequest",
     "CompletionRequest",
     "EmbeddingRequest",

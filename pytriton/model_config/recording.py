@@ -20,11 +20,14 @@ class Recording:
 
     Args:
         path: Of the newest file; older ones are called ``PATH.1``, ``PATH.2`` and so on. A file that is there already
-            becomes ``PATH.1``.
-        share: Share of the requests that are recorded, above 0 and up to 1; which ones is random.
-        without: Names of inputs, outputs and parameters that are left out; ``"id"`` leaves the request's id out.
+            becomes ``PATH.1``; none of them may be a folder.
+        share: Share of the requests that are recorded, above 0 and up to 1; which ones is random. Of a
+            sequence, all requests are recorded or none.
+        without: Names of inputs, outputs and parameters that are left out; ``"id"`` leaves the request's id out. Names
+            of parameters, such as headers that the server forwards, are found in any letter case, others in their own.
         file_bytes: Bytes of a file, after which the next one is begun; at least 64 KiB.
-        files: Number of files; the oldest is deleted.
+        files: Number of files; the oldest is deleted, and so are, when the recording begins, older ones that an earlier
+            recording has left with higher numbers.
         record_bytes: Most bytes of one request with its answer; larger ones are counted, and not recorded.
 
     Raises:

@@ -23,13 +23,13 @@ from functools import partial
 from typing import Any
 
 from ..wire.arena import ArenaFullError
-from ..wire.channel import Channel, PeerGoneError
+from ..wire.channel import Channel, PeerGoneError, gone_message
 from ..wire.connect import WorkerConnection
-from ..wire.frames import END, LIMIT, RESPONSE, Frame
+from ..wire.frames import END, LIMIT, RESPONSE, Frame, cancellation
 from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, message_of, status_of
 from .memory import Memory
-from .pending import PendingBatch, cancellation
+from .pending import PendingBatch
 
 CHECK_BYTES = 8 << 20  # of responses between two checks of the available memory
 RESPONSE_BYTES = 4096  # that the server needs for each response, beside its data
@@ -147,7 +147,7 @@ class ConcurrentExecutor:
             if channel is self._ended:
                 self._fail_batches(channel, "it ended")
         except PeerGoneError as error:
-            self._fail_unsent(frame, batch, _gone(error), "UNAVAILABLE")
+            self._fail_unsent(frame, batch, gone_message(error), "UNAVAILABLE")
         except BadRequestError:  # one client's; nothing was sent
             self._submit_others(batch)
         except (ArenaFullError, TypeError, ValueError) as error:
@@ -237,7 +237,7 @@ class ConcurrentExecutor:
         for number in lost:
             batch = self._forget(number)
             if batch is not None:
-                batch.fail(_gone(reason), "UNAVAILABLE")
+                batch.fail(gone_message(reason), "UNAVAILABLE")
 
     def _fail_unsent(self, frame: Frame | None, batch: PendingBatch, message: str, code: str = "INTERNAL") -> None:
         if frame is not None and frame.number in self._batches:
@@ -278,7 +278,3 @@ class ConcurrentExecutor:
                 with suppress(PeerGoneError):  # the reader sees it too
                     batch.channel.send(cancellation(number, len(batch.requests), dropped, batch.is_done()))
         return max(WATCH_S, (time.monotonic() - start) / WATCH_SHARE)
-
-
-def _gone(reason: object) -> str:
-    return f"the inference callable's process is gone: {reason}"

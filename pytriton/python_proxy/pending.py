@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Sequence
@@ -11,7 +10,6 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from ..wire.channel import Channel
-from ..wire.frames import CANCEL, Frame
 from .codec import failure
 
 
@@ -102,14 +100,3 @@ def is_cancelled(asked: Any) -> bool:
         return bool(asked.is_cancelled())
     except pb_utils.TritonModelException:
         return False
-
-
-def cancellation(number: int, requests: int, cancelled: Sequence[int], all_done: bool) -> Frame:
-    """What tells the worker of cancelled requests.
-
-    Args:
-        cancelled: Their indices.
-        all_done: Whether nobody waits for any request of the batch now.
-    """
-    told = {"requests": list(cancelled), "all": all_done}
-    return Frame(CANCEL, number, requests, metadata=json.dumps(told).encode())

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..wire.arena import ArenaFullError
-from ..wire.channel import Channel, PeerGoneError, UnreadError
+from ..wire.channel import Channel, PeerGoneError, UnreadError, gone_message
 from ..wire.connect import WorkerConnection
-from ..wire.frames import ASK, RESPONSE, Frame
+from ..wire.frames import ASK, RESPONSE, Frame, cancellation
 from ..wire.tensors import BadRequestError, FrameError
 from .codec import Codec, failure, message_of, status_of
-from .pending import cancellation, is_cancelled
+from .pending import is_cancelled
 
 
 class SerialExecutor:
@@ -40,7 +40,7 @@ class SerialExecutor:
                 return [self.execute([request])[0] for request in requests]
             return _fail(requests, message_of(status), status["code"])
         except PeerGoneError as error:
-            return _fail(requests, f"the inference callable's process is gone: {error}", "UNAVAILABLE")
+            return _fail(requests, gone_message(error), "UNAVAILABLE")
         except BadRequestError:  # one client's; nothing was sent
             return self._execute_others(requests, self._codec.refused(requests))
         except (ArenaFullError, TypeError) as error:

@@ -12,12 +12,10 @@ from pytriton.client.arguments import check_model
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.repository_index import is_listed, suggestion
 from pytriton.exceptions import PyTritonError, PyTritonModelConfigError
-from pytriton.model_config.dtypes import triton_name
-from pytriton.model_config.tensor import TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.rest.errors import RestError, is_unknown_model, of_client, unavailable
 from pytriton.rest.upstream import Upstream
-from pytriton.signature.schema import ARRAYS, OBJECT, VALUES, Schema, Signature
+from pytriton.signature.schema import VALUES, Schema, Signature
 
 __all__ = ["Model", "ModelDirectory"]
 
@@ -42,7 +40,7 @@ class Model:
     @classmethod
     def of(cls, config: TritonModelConfig, version: str = "") -> Model:
         """The model of a configuration."""
-        return cls(config, version, Signature.of(config) or _of_tensors(config))
+        return cls(config, version, Signature.of(config) or Signature.of_tensors(config))
 
     @property
     def only_input(self) -> str | None:
@@ -76,27 +74,10 @@ class Model:
         return self.config.max_batch_size if self.config.batching and not sizes_differ else 1
 
 
-def _of_tensors(config: TritonModelConfig) -> Signature:
-    """The signature of a model whose tensors were declared: each input and output is an array of one row."""
-    inputs = {each.name: each for each in config.inputs or ()}
-    return Signature(
-        inputs={name: _schema(each) for name, each in inputs.items()},
-        required=tuple(name for name, each in inputs.items() if not each.optional),
-        outputs={each.name: _schema(each) for each in config.outputs or ()},
-        present=tuple(each.name for each in config.outputs or ()),
-        passes=ARRAYS,
-        result=OBJECT,
-    )
-
-
 def _is_of_any_size(schema: Schema) -> bool:
     if schema.get("encoding") == "json":
         return False
     return -1 in schema["shape"] if "shape" in schema else schema.get("type") == "array"
-
-
-def _schema(tensor: TensorSpec) -> Schema:
-    return {"dtype": triton_name(tensor.dtype), "shape": list(tensor.shape)}
 
 
 class ModelDirectory:

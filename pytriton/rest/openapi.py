@@ -100,7 +100,7 @@ class _Writer:
         inputs = {key: each if key in signature.required else or_null(each) for key, each in inputs.items()}
         self.schemas[f"{prefix}_input"] = object_of(inputs, signature.required, additional=False)
         self.schemas[f"{prefix}_output"] = object_of(outputs, signature.present)
-        example = example_of(model)
+        example = example_of(signature)
         route = f"/predict/{name}/{model.version}" if model.version else f"/predict/{name}"
         operation = {
             "tags": [name],

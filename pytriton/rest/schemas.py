@@ -13,7 +13,6 @@ from pytriton.signature.schema import Schema
 __all__ = [
     "COMPONENTS",
     "ERROR",
-    "FLOATS",
     "as_json",
     "form_of",
     "instances_of",

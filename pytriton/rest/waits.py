@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from pytriton.introspection import cancellations_of
 from pytriton.rest.errors import RestError
 
 __all__ = ["CancelledOnDisconnect", "ClientDisconnectedError", "PieceLimit", "Receive"]
@@ -31,7 +32,7 @@ class _Interruptible(ABC):
         assert task is not None
         self._task = task
         self._loop = task.get_loop()
-        self._cancellations = _cancellations(task)
+        self._cancellations = cancellations_of(task)
         self._error: Exception | None = None
         self._timer = self._begin()
 
@@ -56,10 +57,6 @@ class _Interruptible(ABC):
         """Cancel what the block waits for, and raise the error at its end, unless the block raises another one."""
         self._error = error
         self._task.cancel()
-
-
-def _cancellations(task: asyncio.Task[Any]) -> int:
-    return task.cancelling() if sys.version_info >= (3, 11) else 0
 
 
 class PieceLimit(_Interruptible):

@@ -31,14 +31,14 @@ from typing import Any
 from pytriton import forks
 from pytriton.client.auth import TritonUrl
 from pytriton.config import NATIVE_HTTP_OPTIONS, TritonConfig
-from pytriton.constants import DEFAULT_HTTP_PORT, HISTOGRAM_BOUNDS_S, LATENCY_BOUNDS_S
+from pytriton.constants import DEFAULT_HTTP_PORT, GRPC_PREFIX, HISTOGRAM_BOUNDS_S, LATENCY_BOUNDS_S
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.logs import get_logger
 from pytriton.security import TRITON_ACCESS_HEADER, is_loopback
 from pytriton.server.access import Restrictions
 from pytriton.server.backends import LIBRARY, build_mismatch
 from pytriton.server.crashes import RECENT_BYTES, Crashes, described, read_requests
-from pytriton.server.endpoints import GRPC_PREFIX, application_is_everywhere
+from pytriton.server.endpoints import application_is_everywhere
 from pytriton.server.installation import EDGE, PRELOADED
 from pytriton.server.launch import (
     ANY_ADDRESS,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pytriton.client.auth import TritonUrl
 from pytriton.config import TritonConfig
+from pytriton.constants import GRPC_PREFIX
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.security import (
     APPLICATION_ROUTES,
@@ -32,8 +33,6 @@ __all__ = [
     "exposures",
     "table",
 ]
-
-GRPC_PREFIX = "triton-grpc-protocol-"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-__all__ = ["BatchStatistics", "Duration", "ModelStatistics", "parse_statistics"]
+__all__ = ["RESTRICTED", "BatchStatistics", "Duration", "ModelStatistics", "parse_statistics"]
+
+RESTRICTED = "is restricted"
+"""In the error of the server for an API that needs the access token."""
 
 
 @dataclass(frozen=True)

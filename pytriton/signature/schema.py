@@ -56,7 +56,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.dtypes import from_triton_name, triton_name
-from pytriton.model_config.tensor import Tensor
+from pytriton.model_config.tensor import Tensor, TensorSpec
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 __all__ = [
@@ -120,6 +120,19 @@ class Signature:
         return None if text is None else cls.parse(text)
 
     @classmethod
+    def of_tensors(cls, config: TritonModelConfig) -> Signature:
+        """The signature of a model whose tensors were declared: each input and output is an array of one row."""
+        inputs, outputs = config.inputs or (), config.outputs or ()
+        return cls(
+            inputs={each.name: _array(each) for each in inputs},
+            required=tuple(each.name for each in inputs if not each.optional),
+            outputs={each.name: _array(each) for each in outputs},
+            present=tuple(each.name for each in outputs),
+            passes=ARRAYS,
+            result=OBJECT,
+        )
+
+    @classmethod
     def parse(cls, text: str) -> Signature | None:
         """Read JSON; None if it is not a signature of a version that is known here."""
         try:
@@ -160,6 +173,10 @@ class Signature:
 
 def _object(properties: Mapping[str, Schema], required: tuple[str, ...]) -> Schema:
     return {"type": "object", "properties": dict(properties), "required": list(required)}
+
+
+def _array(tensor: TensorSpec) -> Schema:
+    return {"dtype": triton_name(tensor.dtype), "shape": [*tensor.shape]}
 
 
 def is_native(schema: Schema) -> bool:

@@ -41,6 +41,11 @@ class HandOverError(PeerGoneError):
     """Another process of this side goes on with the connection, from here on."""
 
 
+def gone_message(reason: object) -> str:
+    """What the requests of a worker are told that has no process any more."""
+    return f"the inference callable's process is gone: {reason}"
+
+
 class ChannelState(NamedTuple):
     """What a process has to know to go on with the connection of another one.
 

@@ -15,13 +15,14 @@ refused             both            why a peer may not join, or the tensors cann
 failed              worker          it cannot start, and ends: a traceback
 observe             program         report batches from now on
 report              worker          for metrics, see pool/batch_reports.py
-record              program         question: record requests as this ``Recording`` says, or no longer; answered when
-                                    all records were sent
-recorded            worker          records, and how many requests were dropped and were too large since the last ones
+record              program         record requests as this ``NumberedRecording`` says, or no longer; what follows is
+                                    read when all earlier records were sent
+recorded            worker          number of the recording, records, and how many requests were dropped and were too
+                                    large since the last ones
 drain               program         accept nothing more, answer what has arrived, and end; of the application: within s
 end pages           program         end the streams of the pages that are open, which have no end of their own
 leave               worker          it wants to drain: no further batch, please
-bye                 both            the end of a connection is nobody's death
+bye                 both            the sender ends the connection; it has not failed
 memory              worker          of its process, in bytes: private (USS), and proportional (PSS); of remote ones
 taken               worker          the callable is about to get this batch; of a process: it serves the connection
 probe               program         nothing; tells the sender whether the peer is there
@@ -44,13 +45,35 @@ log                 worker          the fields of a record of :mod:`logging`
 The end of the pipe ends a worker process when its callable has returned.
 """
 
-HELLO, WELCOME, REFUSED, READY, TAKEN, LEAVE, BYE, PROBE, OBSERVE, REPORT, DERIVED, RECORD, RECORDED, MEMORY = (
-    *(b"hello", b"welcome", b"refused", b"ready", b"taken", b"leave", b"bye", b"probe"),
-    *(b"observe", b"report", b"derived", b"record", b"recorded", b"memory"),
-)
-FAILED, DRAIN, QUIET, REBIND, ANSWER, CONNECTED, DISCONNECTED, UNRECOVERABLE, MAX_REQUESTS, LOG, END_PAGES, FORK = (
-    *(b"failed", b"drain", b"quiet", b"rebind", b"answer", b"connected", b"disconnected"),
-    *(b"unrecoverable", b"max_requests", b"log", b"end pages", b"fork"),
-)
-HAND_OVER, CONNECTION, CALL, RESULT = b"hand over", b"connection", b"call", b"result"
+HELLO = b"hello"
+WELCOME = b"welcome"
+READY = b"ready"
+DERIVED = b"derived"
+REFUSED = b"refused"
+FAILED = b"failed"
+OBSERVE = b"observe"
+REPORT = b"report"
+RECORD = b"record"
+RECORDED = b"recorded"
+DRAIN = b"drain"
+END_PAGES = b"end pages"
+LEAVE = b"leave"
+BYE = b"bye"
+MEMORY = b"memory"
+TAKEN = b"taken"
+PROBE = b"probe"
+FORK = b"fork"
+HAND_OVER = b"hand over"
+CONNECTION = b"connection"
+QUIET = b"quiet"
+REBIND = b"rebind"
+ANSWER = b"answer"
+CALL = b"call"
+RESULT = b"result"
+CONNECTED = b"connected"
+DISCONNECTED = b"disconnected"
+UNRECOVERABLE = b"unrecoverable"
+MAX_REQUESTS = b"max_requests"
+LOG = b"log"
+
 CONNECTION_DESCRIPTORS = 3

@@ -17,6 +17,7 @@ All integers are little-endian.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -215,6 +216,27 @@ def unpack(buffer: memoryview) -> Frame:
         return frame
     except struct.error as error:
         raise FrameError(f"truncated frame of {len(buffer)} bytes") from error
+
+
+def cancellation(number: int, requests: int, cancelled: Sequence[int], all_done: bool) -> Frame:
+    """What tells a worker of cancelled requests of a batch.
+
+    Args:
+        cancelled: Their indices.
+        all_done: Whether nobody waits for any request of the batch now.
+    """
+    told = {"requests": list(cancelled), "all": all_done}
+    return Frame(CANCEL, number, requests, metadata=json.dumps(told).encode())
+
+
+def error_reply(number: int, requests: int, message: str, code: str) -> Frame:
+    """What fails all requests of a batch; to send them again one by one would not help.
+
+    Args:
+        code: The value of an ``ErrorCode``.
+    """
+    status = {"message": message, "code": code, "isolate": False}
+    return Frame(ERROR, number, requests, metadata=json.dumps(status).encode())
 
 
 def _rows(requests: int) -> struct.Struct:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from pytriton.recording.writer import RotatingFile
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import AsyncReplies, BatchObserver, Replies, Reply
 from pytriton.worker.metrics import CallableMetrics
-from pytriton.worker.recording import Recorder, RecordingStatus
+from pytriton.worker.recording import NumberedRecording, Recorder, RecordingStatus
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -147,6 +148,7 @@ class Observation:
     def __init__(self) -> None:
         self._metrics: CallableMetrics | None = None
         self._recorders: dict[tuple[str, int], Recorder] = {}
+        self._recording_numbers = count(1)
         self._followers: list[Callable[[], None]] = []
         self._recording = threading.Lock()
 
@@ -181,9 +183,8 @@ class Observation:
                 files = RotatingFile(path, recording.file_bytes, recording.files)
             except OSError as error:
                 raise PyTritonInvalidOperationError(f"{name} cannot be recorded to {path}: {error}") from error
-            recorder = Recorder(
-                config, replace(recording, path=path), lambda records, *_: files.write(records), files.close
-            )
+            numbered = NumberedRecording(next(self._recording_numbers), replace(recording, path=path))
+            recorder = Recorder(config, numbered, lambda records, *_: files.write(records), files.close)
             self._recorders = {**self._recorders, key_of(config): recorder}
             self._tell()
         LOGGER.warning("%s: a share of %g of its requests is recorded in %s", name, recording.share, path)
@@ -206,10 +207,10 @@ class Observation:
         """What records the requests of a model; None if they are not recorded."""
         return self._recorders.get(key_of(config))
 
-    def recording(self, config: TritonModelConfig) -> Recording | None:
-        """What is to be recorded of a model now."""
+    def recording(self, config: TritonModelConfig) -> NumberedRecording | None:
+        """What is to be recorded of a model now; the same object until that changes."""
         recorder = self.recorder(config)
-        return None if recorder is None or recorder.is_stopped else recorder.recording
+        return None if recorder is None or recorder.is_stopped else recorder.numbered
 
     def is_idle(self) -> bool:
         """Whether nothing observes any batch, so that :meth:`observers` need not be called."""

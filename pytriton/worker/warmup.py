@@ -21,7 +21,7 @@ from pytriton.model_config.warmup import ModelWarmup, WarmupInput, generate_warm
 from pytriton.wire.arena import ArenaFullError
 from pytriton.wire.channel import Channel, PeerGoneError
 from pytriton.wire.connect import connect
-from pytriton.wire.frames import ASK, CANCEL, ERROR, REQUEST, RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame
+from pytriton.wire.frames import ASK, ERROR, REQUEST, RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, cancellation
 from pytriton.wire.tensors import FrameError, joined, tensor
 
 __all__ = ["warm_up"]
@@ -85,8 +85,7 @@ def _errors(channel: Channel, request: Frame, tensors: list[Any]) -> Iterator[st
     while True:
         reply = channel.receive()
         if reply.kind == ASK:
-            nobody_left = json.dumps({"requests": [], "all": False}).encode()
-            channel.send(Frame(CANCEL, request.number, 1, metadata=nobody_left))
+            channel.send(cancellation(request.number, 1, [], False))
             continue
         if reply.kind == ERROR:
             yield json.loads(reply.metadata)["message"]

@@ -57,32 +57,6 @@ def test_a_limit_is_positive(name):
         TritonConfig(**{name: 0})
 
 
-@pytest.mark.parametrize("name", ["http_head_timeout_s", "http_body_timeout_s", "http_idle_timeout_s"])
-def test_a_former_name_of_the_timeout_is_taken_with_a_warning(name):
-    assigned = TritonConfig()
-    setattr(assigned, name, 7)
-    taken = {
-        7: lambda: TritonConfig(**{name: "7"}),
-        8: lambda: TritonConfig.from_dict({name: 7, "http_timeout_s": 8}),
-        9: lambda: from_env(**{name.upper(): "9"}),
-        10: lambda: merge_configs(assigned, TritonConfig(http_timeout_s=10)),
-    }
-    for value, make in taken.items():
-        with pytest.warns(DeprecationWarning, match=f"^{name}: give http_timeout_s"):
-            assert make() == TritonConfig(http_timeout_s=value)
-
-
-@pytest.mark.filterwarnings("ignore:http_body_timeout_s:DeprecationWarning")
-def test_a_former_name_of_the_timeout_has_its_range():
-    with pytest.raises(PyTritonValidationError, match=r"^http_body_timeout_s: expected .* got 0"):
-        TritonConfig(http_body_timeout_s=0)
-
-
-def test_the_longest_of_the_former_timeouts_counts():
-    with pytest.warns(DeprecationWarning, match="^http_head_timeout_s, http_idle_timeout_s: "):
-        assert TritonConfig(http_head_timeout_s=3, http_idle_timeout_s=5) == TritonConfig(http_timeout_s=5)
-
-
 def test_the_class_documents_every_field():
     attributes = TritonConfig.__doc__.split("Attributes:\n")[1]
     assert re.findall(r"^    (\w+): \S.*\.$", attributes, re.MULTILINE) == list(TritonConfig().to_dict())

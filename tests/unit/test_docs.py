@@ -18,6 +18,16 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "pytriton").glob("*/README.md")]
 DOCUMENTS.append(ROOT / "tests" / "promises.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OF_SOURCES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+OF_SOURCES += [
+    path for path in (ROOT / "pytriton").rglob("README.md") if not {"vendor", "tritonserver"} & {*path.parts}
+]
+FOLDERS = [ROOT / name for name in ("examples", "pytriton", "scripts", "tests")]
+SOURCES = [
+    *ROOT.glob("*.py"),
+    *(path for folder in FOLDERS for end in ("py", "cpp", "h") for path in folder.rglob(f"*.{end}")),
+]
+SOURCE = re.compile(r"`([\w./*-]+\.(?:py|cpp|h))`")
 CODE = re.compile(r"^```python(?: title=\"fragment\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OPENING = re.compile(r"^```(\w*)(.*)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -96,6 +106,12 @@ def test_links_within_the_repository_lead_somewhere(document):
         return file.exists() and (not anchor or anchor in anchors(file))
 
     assert [target for target in links(document) if not leads_somewhere(target)] == []
+
+
+@pytest.mark.parametrize("document", OF_SOURCES, ids=lambda document: str(document.relative_to(ROOT)))
+def test_a_source_that_a_document_names_exists(document):
+    named = {name.removeprefix("../") for name in SOURCE.findall(FENCED.sub("", document.read_text(encoding="utf-8")))}
+    assert [name for name in sorted(named) if not any(path.match(name) for path in SOURCES)] == []
 
 
 def test_the_table_of_options_has_every_field_once():

@@ -16,7 +16,8 @@
 
 namespace pytriton::http {
 
-constexpr size_t kPadding = 64;  // readable bytes behind each body, which simdjson needs
+constexpr size_t kPadding = 64;            // readable bytes behind each body, which simdjson needs
+constexpr size_t kMostUnsent = 256 << 20;  // bytes of a stream whose client does not read
 
 struct Header {
   std::string_view name, value;

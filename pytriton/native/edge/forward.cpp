@@ -17,7 +17,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kReceivedAtOnce = 64 << 10, kMostAtOnce = 1 << 20;
-constexpr size_t kMostUnsent = 1 << 20;  // bytes that wait for the client before no more are read
+constexpr size_t kPausingUnsent = 1 << 20;  // bytes that wait for the client before no more are read
 constexpr int64_t kRetry_ns = 20 * kMillisecond_ns, kConnectTimeout_ns = 10 * kSecond_ns;
 
 bool is_idempotent(std::string_view method) {
@@ -200,7 +200,7 @@ class Forward final : public Pollable {
     send_received();
   }
 
-  bool is_paused() const { return is_begun_ && exchange_.unsent() > kMostUnsent; }
+  bool is_paused() const { return is_begun_ && exchange_.unsent() > kPausingUnsent; }
 
   // What has come so far.
   void send_received() {

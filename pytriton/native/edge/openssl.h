@@ -25,10 +25,10 @@ struct OpenSsl {
   // The library in the process, or else the system's. Throws Failure if there is none.
   static const OpenSsl& get();
 
-  static constexpr int kPem = 1, kWantRead = 2, kWantWrite = 3, kZeroReturn = 6;
+  static constexpr int kPem = 1, kWantRead = 2, kZeroReturn = 6;
   static constexpr int kVerifyPeer = 1, kFailIfNoCertificate = 2;
   static constexpr int kCtrlMode = 33, kCtrlMinimalVersion = 123, kBioPending = 10;
-  static constexpr long kPartialWrite = 1, kReleaseBuffers = 0x10, kTls12 = 0x0303;
+  static constexpr long kReleaseBuffers = 0x10, kTls12 = 0x0303;
   static constexpr uint64_t kNoRenegotiation = uint64_t{1} << 30;
 
   const ssl_method_st* (*TLS_server_method)();

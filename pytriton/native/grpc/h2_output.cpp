@@ -14,7 +14,6 @@ constexpr size_t kParts = 256;
 constexpr uint64_t kFewInFlight = 8;       // requests, whose answers are not left to the loop
 constexpr size_t kLargeAnswer = 64 << 10;  // bytes, which are not left to it either
 constexpr size_t kUnchargedUnsent = 64 << 10;
-constexpr size_t kMostUnsent = 256 << 20;  // of a stream whose client does not read
 
 // The status that HTTP has for a call where the client is at fault; 0 for others.
 int refusal_of(const GrpcStream& stream, int status) {

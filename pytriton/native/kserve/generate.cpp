@@ -22,8 +22,6 @@ namespace {
 
 using simdjson::ondemand::object;
 
-constexpr size_t kMostUnsent = 256 << 20;  // bytes of a stream whose client does not read
-
 // The extents of an input of so many elements: one of the model's that is variable, the first, has what the others
 // leave.
 std::vector<int64_t> shape_of(const Tensor& tensor, uint64_t count, bool has_batch_axis) {

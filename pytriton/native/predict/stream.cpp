@@ -8,8 +8,6 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kMostUnsent = 256 << 20;  // bytes of a stream whose client does not read
-
 class Stream final : public Call {
  public:
   Stream(Exchange& exchange, std::shared_ptr<const Signature> signature, AnswerOptions options)

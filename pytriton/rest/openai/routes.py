@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from pytriton.llm.kinds import CHAT, COMPLETION
 from pytriton.llm.requests import (
+    MOST_CHOICES,
     ChatRequest,
     CompletionRequest,
     EmbeddingRequest,
@@ -42,7 +43,6 @@ from pytriton.signature.json_texts import size_of
 __all__ = ["routes"]
 
 COPIES = 2  # of a request's objects: as they are parsed, and as they are checked
-MOST_CHOICES = 128  # of all prompts of a request
 JSON_HEADER = (b"content-type", b"application/json")
 
 R = TypeVar("R", bound=BaseModel)

@@ -306,7 +306,7 @@ def _description(model: Model) -> dict[str, Any]:
         "result": signature.result,
         "streams": config.decoupled,
         "kinds": kinds_of(config),
-        "example": example_of(model),
+        "example": example_of(signature),
         "examples": [each["input"] for each in signature.examples[:MOST_EXAMPLES]],
         "batching": config.batching,
         "max_batch_size": config.max_batch_size if config.batching else 0,

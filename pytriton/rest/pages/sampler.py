@@ -19,7 +19,7 @@ from pytriton.rest.host import Host
 from pytriton.rest.metrics import AppMetrics
 from pytriton.rest.pages.processes import ProcessSampler
 from pytriton.rest.upstream import Upstream
-from pytriton.server.statistics import Duration, ModelStatistics, parse_statistics
+from pytriton.server.statistics import RESTRICTED, Duration, ModelStatistics, parse_statistics
 
 __all__ = ["MODEL_COLUMNS", "Sampler", "quantile_s"]
 
@@ -32,7 +32,6 @@ COUNTED = re.compile(
     re.MULTILINE,
 )
 LABEL = re.compile(r'(\w+)="([^"]*)"')
-RESTRICTED = "is restricted"
 ADVICE = "the server's statistics need its access token, which the app does not have"
 MS = 1000.0
 HEALTH_TIMEOUT_S = 2.0

@@ -149,4 +149,4 @@ def test_a_connection_that_has_ended_and_that_an_error_still_holds_is_left_alone
     assert held
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # writes what fails while a process is forked
     in_child(lambda: None)
-    assert capfd.readouterr().err == ""
+    assert "Exception ignored" not in capfd.readouterr().err  # gRPC, of other tests, tells that it is busy

@@ -18,8 +18,8 @@ from tests.server.processes import DEADLINE_S, wait_for
 pytest.importorskip("zmq")
 import zmq
 
-from pytriton.cluster.messages import PROTOCOL, decode, is_frame
-from pytriton.cluster.models import LAST_NUMBER, RemoteModel
+from pytriton.cluster.messages import LAST_NUMBER, PROTOCOL, decode, is_frame
+from pytriton.cluster.models import RemoteModel
 from pytriton.cluster.pool import ForwardingExecutor
 from pytriton.wire.control import HELLO, READY, TAKEN
 
