@@ -106,8 +106,9 @@ BatchQueue::Choice BatchQueue::choose(TimePoint now, const LatencyTarget* target
   return choice;
 }
 
-// Moves the oldest request to the front, and those whose costs are the most similar to its cost behind it, as many as fit
-// into a batch. So none waits for ever, though a batch may leave without some that were moved, and more are moved later.
+// Moves the oldest request to the front, and those whose costs are the most similar to its cost behind it, as many as
+// fit into a batch. So none waits for ever, though a batch may leave without some that were moved, and more are moved
+// later.
 void BatchQueue::bring_similar_forward() {
   if (queue_.front().is_repeated) return;
   const auto is_apart = [this](const QueuedRequest& each) {

@@ -31,8 +31,8 @@ bool LatencyTarget::can_be_met() const {
 
 double LatencyTarget::excess() const { return std::min(excess_, kMaxExcess * budget()); }
 
-// Of a batch, rows or cost. Where even a small request takes more than half of the time, those that take hardly longer are
-// allowed: smaller ones would not be in time either, and answer fewer requests.
+// Of a batch, rows or cost. Where even a small request takes more than half of the time, those that take hardly longer
+// are allowed: smaller ones would not be in time either, and answer fewer requests.
 double LatencyTarget::max_units() const {
   const double least = times_.fixed() + times_.per_unit() * least_units();
   const double time = std::max((budget() - excess()) / 2, kHardlyLonger * least) - times_.fixed();

@@ -50,10 +50,10 @@ struct NextBatch {
 class BatchWorker {
  public:
   virtual ~BatchWorker() = default;
-  virtual bool is_free() = 0;              // a batch may be sent to it
-  virtual bool is_lost() = 0;              // it has died, and nobody has taken its place
-  virtual bool is_local() = 0;             // in this process, where send() runs the callable
-  virtual void send(NextBatch batch) = 0;  // one thread at a time; throws nothing
+  virtual bool is_free() = 0;                           // a batch may be sent to it
+  virtual bool is_lost() = 0;                           // it has died, and nobody has taken its place
+  virtual bool is_local() = 0;                          // in this process, where send() runs the callable
+  virtual void send(NextBatch batch) = 0;               // one thread at a time; throws nothing
   virtual void adopt(const RequestPointers& late) = 0;  // accounts for requests that are refused; throws nothing
 };
 
