@@ -92,8 +92,8 @@ def serve(
     OBJECT is a function that takes a Triton and binds models to it, a function that returns a Triton, a Triton, or a
     function with annotations, which becomes a model of its name. Without OBJECT, as in models.py, all of these do.
 
-    FILE is a model that ONNX, PyTorch, Hugging Face, skops, joblib, pickle, XGBoost, LightGBM, CatBoost or MLflow has
-    saved; **pytriton inspect FILE** shows what would be served. Such models are served as JSON too.
+    FILE is a model that ONNX, PyTorch, Hugging Face, skops, joblib, pickle, XGBoost, LightGBM, CatBoost, llama.cpp or
+    MLflow has saved; **pytriton inspect FILE** shows what would be served. Such models are served as JSON too.
 
     The options are fields of TritonConfig; a program that sets them itself wins. Those without an option here can be
     given with -o, or in the environment, as in PYTRITON_TRITON_CONFIG_LOG_VERBOSE=1. Other options of the app
