@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ __all__ = [
     "target_of",
 ]
 
-PREFIX = "mlflow:"
+PREFIX = re.compile("^(?:hf|mlflow):")
 SUFFIXES = {suffix for each in FORMATS for suffix in each.suffixes} - {".txt", ".json"}
 
 
@@ -165,22 +166,22 @@ def target_of(texts: Sequence[str], arguments: LoadArguments) -> Target | SavedT
 
 def is_file(text: str) -> bool:
     """Whether an argument of ``serve`` is the file or folder of a model, and not a module."""
-    if text.startswith(PREFIX) or "://" in text:
+    if PREFIX.match(text) or "://" in text:
         return True
     path = Path(split_name(text)[1])
     return path.suffix != ".py" and (path.exists() or path.suffix.lower() in SUFFIXES or "=" in text)
 
 
 def split_name(text: str) -> tuple[str, Path]:
-    """The name of the model and the path in ``path``, ``name=path``, ``mlflow:path`` and ``file://path``.
+    """The name of the model and the path in ``path``, ``name=path``, ``mlflow:path``, ``hf:path`` and ``file://path``.
 
     Raises:
         TargetError: Settings of MLServer are wrong, the path is on another machine, or no model can have the name.
     """
     name, separator, path = text.partition("=")
-    if not separator or Path(text.removeprefix(PREFIX)).exists():
+    if not separator or Path(PREFIX.sub("", text)).exists():
         name, path = "", text
-    address = path.removeprefix(PREFIX)
+    address = PREFIX.sub("", path)
     found = Path(address)
     if "://" in address or found.name == SETTINGS or (found / SETTINGS).is_file():
         with errors_of_target():

@@ -32,6 +32,7 @@ def here(tmp_path, monkeypatch):
         ("data", "data", "data"),
         ("mlflow:data", "data", "data"),
         ("flowers=mlflow:data", "flowers", "data"),
+        ("hf:./data", "data", "data"),
     ],
 )
 def test_a_file_is_a_target_with_a_name(text, name, path, here):
