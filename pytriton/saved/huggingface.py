@@ -159,8 +159,9 @@ def _embeddings(path: Path, options: LoadOptions, safe: dict[str, Any]) -> Conte
         raise PyTritonValidationError(f"{path}: sentence-transformers {version} trusts any folder; install 6 or newer")
     for module in json.loads((path / "modules.json").read_bytes()):
         config = path / module["path"] / "config.json"
-        if module["type"].endswith(".Transformer") and "auto_map" not in json.loads(config.read_bytes()):
-            _network(config.parent, "AutoModel", safe, unused=("pooler.",))  # the library does not tell what is missing
+        is_network = module["type"].endswith(".Transformer") and config.is_file()
+        if is_network and "auto_map" not in json.loads(config.read_bytes()):
+            _network(config.parent, "AutoModel", safe, unused=("decoder.", "pooler."))  # the library tells of none
     network = sentence_transformers.SentenceTransformer(str(path), local_files_only=True, **safe)
     tokenizer = network.tokenizer
 

@@ -203,6 +203,18 @@ uint64_t rows_after(uint64_t rows, double fixed, double per_row) {
   return rows;
 }
 
+// The same of a callable that becomes slower twice, and too slow for any request, after requests have become larger.
+uint64_t rows_after_slowing_down() {
+  LatencyTarget target(kTarget, kShare, size_of(kMaxRows));
+  target.answered(size_of(1), 0.001, {0.001});
+  for (const double per_row : {0.001, 0.002, 0.01, 0.01}) {
+    for (int batch = 0; batch < 12; ++batch) target.answered(size_of(8), 8 * per_row, {8 * per_row});
+  }
+  uint64_t rows = kMaxRows;
+  while (rows > 8 && !target.allows(size_of(rows))) --rows;
+  return rows;
+}
+
 }  // namespace
 
 int main() {
@@ -212,7 +224,7 @@ int main() {
     std::puts("no small batches after a large one");
     is_met = false;
   }
-  if (rows_after(55, 0.1, 0.001) != kMaxRows) {
+  if (rows_after(55, 0.1, 0.001) != kMaxRows || rows_after_slowing_down() != kMaxRows) {
     std::puts("rules for a callable that can never be in time");
     is_met = false;
   }

@@ -25,7 +25,7 @@ double lower_median(std::vector<double> values) {
 }
 }  // namespace
 
-void BatchTimes::add(const BatchSize& size, double seconds) {
+void BatchTimes::add(const BatchSize& size, size_t requests, double seconds) {
   seconds = std::clamp(seconds, kShortest, kLongest);
   if (is_known() && units(size) <= max_units_) {  // what is larger was a guess
     const double as_expected = expected(size);
@@ -33,7 +33,8 @@ void BatchTimes::add(const BatchSize& size, double seconds) {
     record_ratio(seconds / std::max(as_expected, kShortest));
   }
   Bin& bin = bins_[bin_of(size.cost)];
-  const Sample sample{static_cast<double>(size.rows), static_cast<double>(size.cost), seconds, ++batches_};
+  const Sample sample{static_cast<double>(size.rows), static_cast<double>(size.cost), seconds,
+                      static_cast<double>(requests), ++batches_};
   if (bin.samples.size() < kSamples) {
     bin.samples.push_back(sample);
   } else {
@@ -156,6 +157,10 @@ void BatchTimes::fit_line() {
   for (const Sample* point : line_points_) {
     min_units_ = std::min(min_units_, point->*field);
     max_units_ = std::max(max_units_, point->*field);
+  }
+  least_units_ = min_units_;
+  for (const Bin& bin : bins_) {
+    for (const Sample& each : bin.samples) least_units_ = std::min(least_units_, each.*field / each.requests);
   }
 }
 

@@ -26,9 +26,8 @@ class BatchTimes {
     double seconds;
   };
 
-  void add(const BatchSize& size, double seconds);
+  void add(const BatchSize& size, size_t requests, double seconds);
   bool is_known() const { return !line_points_.empty(); }
-  bool is_by_cost() const { return is_by_cost_; }
 
   // Seconds. By how much a share of the last batches, such as 0.99, has exceeded expected() at most.
   double expected(const BatchSize& size) const { return line_.fixed + line_.per_unit * units(size); }
@@ -39,6 +38,8 @@ class BatchTimes {
   double per_unit() const { return line_.per_unit; }
   double min_units() const { return min_units_; }
   double max_units() const { return max_units_; }
+  // Of a small request: the least that the requests of a batch have had in the mean.
+  double least_units() const { return least_units_; }
   std::vector<Point> points() const;
 
  private:
@@ -48,7 +49,7 @@ class BatchTimes {
   static constexpr size_t kRecent = 5;  // batches whose median says that all times have changed
 
   struct Sample {
-    double rows, cost, seconds;
+    double rows, cost, seconds, requests;
     uint64_t number;
   };
   struct Bin {
@@ -74,7 +75,7 @@ class BatchTimes {
   size_t oldest_excess_ = 0;
   std::vector<double> ratios_;  // of the last batches
   Line line_{};
-  double min_units_ = 0, max_units_ = 0;
+  double min_units_ = 0, max_units_ = 0, least_units_ = 0;
   bool is_by_cost_ = false;
 };
 

@@ -18,15 +18,9 @@ constexpr double kHardlyLonger = 1.25;  // than the smallest batch
 LatencyTarget::LatencyTarget(double target, double share, BatchSize most)
     : target_(target), share_(share), max_(most) {}
 
-// Of a small request.
-double LatencyTarget::least_units() const {
-  const double least = times_.is_by_cost() ? least_cost_ : least_rows_;
-  return least > 0 ? std::min(least, times_.min_units()) : times_.min_units();
-}
-
 // Whether requests that wait for nothing are in time. Else no rule helps, and the model is served without.
 bool LatencyTarget::can_be_met() const {
-  return times_.fixed() + times_.per_unit() * least_units() <= target_ * kMaxMargin;
+  return times_.fixed() + times_.per_unit() * times_.least_units() <= target_ * kMaxMargin;
 }
 
 double LatencyTarget::excess() const { return std::min(excess_, kMaxExcess * budget()); }
@@ -34,7 +28,7 @@ double LatencyTarget::excess() const { return std::min(excess_, kMaxExcess * bud
 // Of a batch, rows or cost. Where even a small request takes more than half of the time, those that take hardly longer
 // are allowed: smaller ones would not be in time either, and answer fewer requests.
 double LatencyTarget::max_units() const {
-  const double least = times_.fixed() + times_.per_unit() * least_units();
+  const double least = times_.fixed() + times_.per_unit() * times_.least_units();
   const double time = std::max((budget() - excess()) / 2, kHardlyLonger * least) - times_.fixed();
   const double most = times_.units(max_);
   return times_.per_unit() > 0 ? std::min(time / times_.per_unit(), most) : most;
@@ -43,7 +37,8 @@ double LatencyTarget::max_units() const {
 bool LatencyTarget::allows(const BatchSize& batch) const {
   if (!times_.is_known()) return true;
   // Perhaps a small one takes less, which batches of about one size do not tell.
-  if (!can_be_met()) return times_.min_units() < 2 * least_units() || 2 * times_.units(batch) <= times_.min_units();
+  if (!can_be_met())
+    return times_.min_units() < 2 * times_.least_units() || 2 * times_.units(batch) <= times_.min_units();
   return times_.units(batch) <= std::min(max_units(), kGrowth * times_.max_units());
 }
 
@@ -67,15 +62,7 @@ bool LatencyTarget::is_late(double waited, const BatchSize& batch) const {
 
 void LatencyTarget::answered(const BatchSize& batch, double took, const std::vector<double>& latencies) {
   const bool is_irregular = times_.is_known() && took > times_.expected(batch) + kMaxExcess * target_;
-  times_.add(batch, took);
-  if (!latencies.empty()) {
-    const auto least = [&](double before, uint64_t units) {
-      const double mean = static_cast<double>(units) / static_cast<double>(latencies.size());
-      return before > 0 ? std::min(before, mean) : mean;
-    };
-    least_rows_ = least(least_rows_, batch.rows);
-    least_cost_ = least(least_cost_, batch.cost);
-  }
+  times_.add(batch, std::max<size_t>(latencies.size(), 1), took);
   excess_ = times_.excess(share_);
   // Neither what took long for no reason nor what waited for that would have been in time with another plan.
   if (std::exchange(was_irregular_, is_irregular) || is_irregular) return;

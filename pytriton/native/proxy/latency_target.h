@@ -37,17 +37,15 @@ class LatencyTarget {
 
   double budget() const { return target_ * margin_; }
   double excess() const;
-  double least_units() const;
   bool can_be_met() const;
   double max_units() const;
 
   const double target_, share_;
   const BatchSize max_;
   BatchTimes times_;
-  double least_rows_ = 0, least_cost_ = 0;  // of a request, as the mean of its batch; 0 is unknown
-  double excess_ = 0;                       // of the last batches, at the share
-  bool was_irregular_ = false;              // the last batch
-  double margin_ = kMaxMargin;              // of the target is used; less when more answers were late than may be
+  double excess_ = 0;           // of the last batches, at the share
+  bool was_irregular_ = false;  // the last batch
+  double margin_ = kMaxMargin;  // of the target is used; less when more answers were late than may be
 };
 
 }  // namespace pytriton
