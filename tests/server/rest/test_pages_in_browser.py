@@ -770,7 +770,7 @@ def shown_of(name: str, answer: dict[str, np.ndarray]) -> list[str]:
     """Texts in which a page shows what the library of a saved model has answered to one row."""
     if name == "onnx":
         return [*(f"{score:.3g}" for score in answer["scores"][0]), str(answer["best"][0])]
-    if name == "skops":
+    if name in ("catboost", "skops"):
         return [max(answer, key=lambda species: answer[species][0])]
     (result,) = answer["result"]
     if name == "xgboost":
