@@ -26,7 +26,7 @@ def halve(number: float) -> float:
     return number / 2
 
 
-def hen(number: float, between: ModelHandle) -> float:
+def rooster(number: float, between: ModelHandle) -> float:
     """Part of a cycle, if that is a pipeline with it."""
     return between(number)
 

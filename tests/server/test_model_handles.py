@@ -46,9 +46,9 @@ from tests.server.handle_models import (
     bind_all,
     count_up,
     halve,
-    hen,
     name_of,
     plain,
+    rooster,
 )
 from tests.server.own_server import address
 from tests.server.processes import wait_for
@@ -510,18 +510,18 @@ def test_a_cycle_with_a_pipeline_in_it_is_refused_at_bind(launched):
 @pytest.mark.either_proxy
 @pytest.mark.parametrize("share", [False, True])
 def test_a_cycle_of_processes_with_a_pipeline_in_it_is_refused_at_bind(launched, share):
-    processes = Processes(lambda: hen, count=1, share=share)
-    launched.triton.bind("hen", processes)
+    processes = Processes(lambda: rooster, count=1, share=share)
+    launched.triton.bind("rooster", processes)
     try:
-        with pytest.raises(PyTritonValidationError, match="between → hen → between"):
-            launched.triton.bind("between", Pipeline("hen"))
-        launched.triton.unbind("hen")
-        launched.triton.bind("hen", halve)
-        launched.triton.bind("between", Pipeline("hen"))
-        with pytest.raises(PyTritonValidationError, match="hen → between → hen"):
-            launched.triton.bind("hen", processes, replace=True)
+        with pytest.raises(PyTritonValidationError, match="between → rooster → between"):
+            launched.triton.bind("between", Pipeline("rooster"))
+        launched.triton.unbind("rooster")
+        launched.triton.bind("rooster", halve)
+        launched.triton.bind("between", Pipeline("rooster"))
+        with pytest.raises(PyTritonValidationError, match="rooster → between → rooster"):
+            launched.triton.bind("rooster", processes, replace=True)
     finally:
-        for name in ("between", "hen"):
+        for name in ("between", "rooster"):
             with suppress(PyTritonInvalidOperationError):
                 launched.triton.unbind(name)
 
