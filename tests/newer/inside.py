@@ -17,10 +17,10 @@ from unittest.mock import MagicMock
 
 REPOSITORY, SITE = Path("/repository"), "/site"
 IN_C = {
-    "catboost", "google", "grpc", "httptools", "huggingface_hub", "joblib", "lightgbm", "mlflow", "numpy", "onnx",
-    "onnxruntime", "orjson", "pandas", "PIL", "prometheus_client", "pydantic", "pydantic_core", "ray", "safetensors",
-    "scipy", "simdjson", "sklearn", "skops", "torch", "transformers", "triton_python_backend_utils", "tritonclient",
-    "uvicorn", "uvloop", "watchfiles", "xgboost", "zmq",
+    "catboost", "google", "grpc", "httptools", "huggingface_hub", "joblib", "lightgbm", "llama_cpp", "mlflow", "numpy",
+    "onnx", "onnxruntime", "orjson", "pandas", "PIL", "prometheus_client", "pydantic", "pydantic_core", "ray",
+    "safetensors", "scipy", "simdjson", "sklearn", "skops", "torch", "transformers", "triton_python_backend_utils",
+    "tritonclient", "uvicorn", "uvloop", "watchfiles", "xgboost", "zmq",
 }  # fmt: skip
 SCALARS = ["generic", "number", "integer", "floating", "bool_", "bytes_", "str_", "object_", "void"]
 SCALARS += [f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)] + ["ndarray"]
