@@ -92,7 +92,8 @@ class ModelCall:
         transport = connections.take()
         transport.check = None if self._origin is None else self.check
         try:
-            result = drive(self._in_time(self._conversation()), transport)
+            conversation = self._conversation()
+            result = drive(conversation if self._left_s() is None else self._in_time(conversation), transport)
         except PyTritonClientError as error:
             raise self._failure(error) from error
         except ValueError:  # a response of other dimensions
