@@ -11,12 +11,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.logs import get_logger
 from pytriton.restarts import Backoff
 
-__all__ = ["check_threads", "default_threads", "keep_running"]
+__all__ = ["check_threads", "default_threads", "is_traced", "keep_running"]
 
 LOGGER = get_logger("pytriton.threads")
 
@@ -82,3 +84,12 @@ def default_threads() -> int:
     """As many as a worker process was given, or all cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")  # which worker processes have
     return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
+
+
+def is_traced(pid: int | None) -> bool:
+    """Whether a debugger holds a process, so that it does not hang."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("TracerPid:"):
+                return line.split()[1] != "0"
+    return False

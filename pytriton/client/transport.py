@@ -34,7 +34,14 @@ if sys.version_info >= (3, 11):
 else:
     from async_timeout import timeout
 
-__all__ = ["AsyncNetworkTransport", "LoopConnection", "ProtocolAdapter", "server_exception", "time_limit"]
+__all__ = [
+    "AsyncNetworkTransport",
+    "LoopConnection",
+    "ProtocolAdapter",
+    "refusal_of",
+    "server_exception",
+    "time_limit",
+]
 
 _UNAVAILABLE = {"503", "StatusCode.UNAVAILABLE"}
 _NOT_FOUND = {"404", "StatusCode.NOT_FOUND"}
@@ -145,22 +152,23 @@ class ProtocolAdapter:
 def _refusal(error: Any) -> PyTritonClientInferenceServerError:
     """The clients' error for an error response of the server."""
     text, details = split_details(str(error))
-    refusal = _error_of(error.status(), text)
+    status = error.status()
+    # Over gRPC, a missing access token is UNAVAILABLE as well.
+    is_unavailable = status in _UNAVAILABLE and "is restricted" not in text
+    refusal = refusal_of(text, is_unavailable=is_unavailable, is_not_found=status in _NOT_FOUND)
     refusal.details = details
-    refusal.code = _CODES.get(error.status())
+    refusal.code = _CODES.get(status)
     return refusal
 
 
-def _error_of(status: str | None, text: str) -> PyTritonClientInferenceServerError:
-    if status in _NOT_FOUND and "unknown model" in text:
-        # The client has seen the model before, or its user knows that the server will load it.
-        return PyTritonClientServerUnavailableError(text)
-    # Over gRPC, a missing access token has this status as well.
-    if status not in _UNAVAILABLE or "is restricted" in text:
-        return PyTritonClientInferenceServerError(text)
-    if "timeout expired" in text.lower():
+def refusal_of(text: str, *, is_unavailable: bool, is_not_found: bool) -> PyTritonClientInferenceServerError:
+    """The clients' error for what the server says when it refuses a request, over a network or in this process."""
+    if is_unavailable and "timeout expired" in text.lower():
         return PyTritonClientQueueTimeoutError(text)
-    return PyTritonClientServerUnavailableError(text)
+    # The client has seen an unknown model before, or its user knows that the server will load it.
+    if is_unavailable or (is_not_found and "unknown model" in text):
+        return PyTritonClientServerUnavailableError(text)
+    return PyTritonClientInferenceServerError(text)
 
 
 def _is_about_tls(error: Exception) -> bool:

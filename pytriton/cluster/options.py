@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
-from pytriton.options import SECONDS, check, integer, option, with_none
+from pytriton.options import FLAG, SECONDS, check, integer, option, with_none
 from pytriton.security import is_loopback
 
 __all__ = ["ProxyListener", "WorkerListener", "check_address", "is_local"]
@@ -34,7 +34,7 @@ class WorkerListener:
     min_workers: int = option(1, integer(0))
     start_timeout_s: float = option(300.0, SECONDS)
     worker_timeout_s: float = option(30.0, SECONDS)
-    idempotent: bool = False
+    idempotent: bool = option(False, FLAG)
     batches_in_flight: int | None = option(None, with_none(integer()))
     instances: int = option(1, integer())
     heartbeat_s: float = option(2.0, SECONDS)

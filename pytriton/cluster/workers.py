@@ -11,7 +11,7 @@ from pytriton.cluster.options import WorkerListener
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.model_config import ModelConfig
-from pytriton.options import FLAG, check, integer, option
+from pytriton.options import FLAG, SECONDS, check, integer, option
 from pytriton.pool.pool import ServedModel, WorkerPool, Workers
 from pytriton.pool.processes import MAX_WORKERS, Processes
 from pytriton.signature.derive import Derived
@@ -100,7 +100,7 @@ class RayWorkers(Workers):
 
     Raises:
         PyTritonValidationError: ``factory`` cannot be called, or takes a device although workers share memory.
-        PyTritonBadParameterError: ``count`` or ``workers_per_actor`` is not a positive integer.
+        PyTritonBadParameterError: Another argument has a wrong value.
         ImportError: Ray or pyzmq is not installed.
     """
 
@@ -114,10 +114,10 @@ class RayWorkers(Workers):
     resources: Mapping[str, float] | None = None
     scheduling_strategy: Any = None
     address: str | None = None
-    start_timeout_s: float = 300.0
-    worker_timeout_s: float = 30.0
-    idempotent: bool = False
-    heartbeat_s: float = 2.0
+    start_timeout_s: float = option(300.0, SECONDS)
+    worker_timeout_s: float = option(30.0, SECONDS)
+    idempotent: bool = option(False, FLAG)
+    heartbeat_s: float = option(2.0, SECONDS)
 
     def __post_init__(self) -> None:
         check(self)

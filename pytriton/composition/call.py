@@ -199,11 +199,15 @@ class ModelCall:
             named_inputs, parameters = {**named_inputs, "parameters": parameters}, None
         takes_values = self._takes_values and codec.takes_values
         sample = takes_values or not codec.batching
-        given = {**(parameters or {}), CALLERS_PARAMETER: f"{secret} {callers}", ERROR_CODE_PARAMETER: True}
-        others = {name: value for name, value in given.items() if not isinstance(value, float)}
+        # Floats come from requests that are passed on: clients send none.
+        checked = {name: value for name, value in (parameters or {}).items() if not isinstance(value, float)}
         options = replace(options, split_batches=False) if codec.decoupled else options
-        request = InferRequest(inputs, named_inputs, others, None, sample, options, request_id)
-        request.parameters = given  # floats come from requests that are passed on: clients send none
+        request = InferRequest(inputs, named_inputs, checked, None, sample, options, request_id)
+        request.parameters = {
+            **(parameters or {}),
+            CALLERS_PARAMETER: f"{secret} {callers}",
+            ERROR_CODE_PARAMETER: True,
+        }
         if codec.decoupled:
             return _Stream(*(yield from session.stream(request)), takes_values)
         return (yield from (session.call if takes_values else session.infer)(request))

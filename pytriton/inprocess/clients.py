@@ -22,12 +22,11 @@ from pytriton.client.exceptions import (
     PyTritonClientConnectionError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
-    PyTritonClientQueueTimeoutError,
-    PyTritonClientServerUnavailableError,
     PyTritonClientTimeoutError,
 )
 from pytriton.client.http_transports import CHECK_S, pause
 from pytriton.client.session import BaseModelClient, ClientT
+from pytriton.client.transport import refusal_of
 from pytriton.composition.connector import secret_of
 from pytriton.inprocess.capi import DataType
 from pytriton.inprocess.exceptions import (
@@ -162,11 +161,8 @@ class ProtocolAdapter:
             return PyTritonClientClosedError(f"{call.method} is not possible: {text}")
         if isinstance(error, InvalidArgumentError) and text == NOT_STARTED:
             return PyTritonClientConnectionError(f"{call.method} was not possible: {text}")
-        refusal = PyTritonClientInferenceServerError(text)
-        if isinstance(error, UnavailableError) and "timeout expired" in text.lower():
-            refusal = PyTritonClientQueueTimeoutError(text)
-        elif isinstance(error, UnavailableError) or (isinstance(error, NotFoundError) and "unknown model" in text):
-            refusal = PyTritonClientServerUnavailableError(text)
+        is_unavailable, is_not_found = isinstance(error, UnavailableError), isinstance(error, NotFoundError)
+        refusal = refusal_of(text, is_unavailable=is_unavailable, is_not_found=is_not_found)
         refusal.code, refusal.details = code_of(error), details
         return refusal
 

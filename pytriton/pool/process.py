@@ -23,12 +23,14 @@ from typing import IO, Any, Protocol
 from pytriton import forks
 from pytriton.logs import get_logger
 from pytriton.pool.pipes import MessagePipe, log_child_record
-from pytriton.wire.control import ANSWER, CONNECTION, CONNECTION_DESCRIPTORS, LOG, READY
+from pytriton.threads import is_traced
+from pytriton.wire.control import ALIVE, ANSWER, CONNECTION, CONNECTION_DESCRIPTORS, LOG, READY
 
-__all__ = ["ChildProcess", "Launch", "Program", "RunningProcess"]
+__all__ = ["ALIVE_PERIOD_S", "ChildProcess", "Launch", "Program", "RunningProcess"]
 
 LOGGER = get_logger("pytriton.workers")
 
+ALIVE_PERIOD_S = 5.0  # in which a process that is to tell that it is alive does so
 READ_BYTES = 65536
 MAX_LINE_BYTES = 16384  # longer lines are logged in pieces
 TAIL_LINES = 50
@@ -215,13 +217,18 @@ class ChildProcess:
         """Kill the process at once. Thread-safe."""
         self._process.kill()
 
-    def reports(self, start_timeout_s: float = math.inf) -> Iterator[tuple[Any, ...]]:
-        """The process's reports until it has ended, without answers and log records. Logs its output meanwhile.
+    def reports(self, start_timeout_s: float = math.inf, most_missed: float = math.inf) -> Iterator[tuple[Any, ...]]:
+        """The process's reports until it has ended, without answers, signs of life and log records.
+
+        Logs its output meanwhile.
 
         Args:
             start_timeout_s: A process that does not report ``ready`` within this time is killed.
+            most_missed: One that is ready and lacks so many signs of life in a row is killed, unless a debugger holds
+                it. What counts are waits of this process, which may be stopped itself.
         """
         output, kill_at = self._stream.fileno(), time.monotonic() + start_timeout_s
+        missed, wait_s = 0, math.inf
         try:  # the pipes say nothing of the end: the worker's children may hold them open
             ended = os.pidfd_open(self.pid)
         except ProcessLookupError:  # it has ended, and SIGCHLD is ignored here
@@ -239,8 +246,13 @@ class ChildProcess:
                     )
                     self.kill()
                     kill_at = remaining_s = math.inf
-                timeout_ms = None if remaining_s == math.inf else remaining_s * 1000
-                ready = [descriptor for descriptor, _ in poll.poll(timeout_ms)]
+                timeout_s = min(remaining_s, wait_s)
+                ready = [descriptor for descriptor, _ in poll.poll(None if timeout_s == math.inf else timeout_s * 1000)]
+                missed = 0 if ready else missed + 1
+                if wait_s < math.inf and missed >= most_missed and not is_traced(self.pid):
+                    LOGGER.error("%s (process %d) hangs and is killed", self._name, self.pid)
+                    self.kill()
+                    wait_s = math.inf
                 if output in ready and not self._output.read(output):
                     poll.unregister(output)
                 if self._pipe.fileno() in ready:
@@ -255,8 +267,9 @@ class ChildProcess:
                             self._changed.notify_all()
                     elif report[0] == CONNECTION:
                         yield *report, self._pipe.receive_descriptors(CONNECTION_DESCRIPTORS)
-                    else:
-                        kill_at = math.inf if report[0] == READY else kill_at
+                    elif report[0] != ALIVE:
+                        if report[0] == READY:
+                            kill_at, wait_s = math.inf, math.inf if most_missed == math.inf else ALIVE_PERIOD_S
                         yield report
                 elif ended in ready and output not in ready:
                     return

@@ -63,11 +63,11 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
 
     Args:
         limit: In bytes, before and after decompression.
-        timeout_s: Longest wait for each piece of it.
+        timeout_s: As that of :class:`PieceLimit`.
         charges: Of the request, to which the body is charged as it comes.
 
     Raises:
-        RestError: It is longer, there is no memory for it, cannot be decompressed, or a piece did not come in time.
+        RestError: It is longer, there is no memory for it, cannot be decompressed, or did not come in time.
         ClientDisconnectedError: It did not come to its end.
     """
     declared = headers.get(b"content-length", b"")
@@ -90,7 +90,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int, timeout_s: f
                 raise await _with_rest_read(error, message, receive) from None
             parts.append(part)
             size, more = size + len(part), message.get("more_body", False)
-            pieces.restart()
+            pieces.received(len(part))
     if size > limit:
         parts.clear()
         raise _too_large(limit, has_ended=not more or await _read_rest(receive))

@@ -41,6 +41,7 @@ SETTINGS = {
 }
 LOGGER = get_logger("pytriton.rest")
 
+MOST_MISSED = 12  # signs of life, of which one comes in 5 s
 END_TIMEOUT_S = 5.0  # for a process to end after its last request
 BACKLOG = 2048
 
@@ -284,7 +285,7 @@ class AppProcess:
         if self._ending:  # kill() may have seen no process
             process.kill()
         try:
-            for _ in process.reports():  # it is ready
+            for _ in process.reports(most_missed=MOST_MISSED):  # it is ready
                 self._ready.set()
                 restarts.record_ready(time.monotonic())
         except BaseException:

@@ -25,6 +25,8 @@ from pytriton.rest.middleware import request_id, trace_headers
 from pytriton.rest.models import Model
 from pytriton.rest.openapi import schemas_of
 from pytriton.rest.permits import as_key_may_see, check_model, may_call
+from pytriton.rest.predict import counted, reserving
+from pytriton.rest.tokens import Spending
 from pytriton.rest.waits import ClientDisconnectedError, Receive
 from pytriton.signature.json_texts import size_of
 from pytriton.signature.problems import ValueMismatchError
@@ -178,19 +180,21 @@ class McpRoute:
             return Question([served.converter.row(parse(body), body.count(b"["))])
 
         details = CallDetails(request_id(scope), trace_headers(dict(scope["headers"])), charges_of(scope))
-        served, _, answer = await self._inference.answer(params.name, "", read, details)
-        try:
-            if not isinstance(answer, AsyncGenerator):
-                return dumps(served.converter.result(answer[0]))
-            results = []
-            async with aclosing(answer):
-                async for outputs in answer:
-                    result = served.converter.result(outputs)
-                    results.append(result)
-                    await context.session.report_progress(len(results), None, dumps(result).decode())
-            return dumps({RESULTS: results})
-        except ValueMismatchError as error:
-            raise RestError(500, "INTERNAL", f"an output is not what its model says: {error}") from error
+        with Spending.of(scope) as spending:
+            served, _, answer = await self._inference.answer(params.name, "", reserving(read, spending), details)
+            try:
+                if not isinstance(answer, AsyncGenerator):
+                    spending.count_rows(answer)
+                    return dumps(served.converter.result(answer[0]))
+                results = []
+                async with aclosing(counted(answer, spending)) as responses:
+                    async for outputs in responses:
+                        result = served.converter.result(outputs)
+                        results.append(result)
+                        await context.session.report_progress(len(results), None, dumps(result).decode())
+                return dumps({RESULTS: results})
+            except ValueMismatchError as error:
+                raise RestError(500, "INTERNAL", f"an output is not what its model says: {error}") from error
 
 
 def _is_tool(model: Model) -> bool:

@@ -38,7 +38,7 @@ from pytriton.rest.tokens import Spending, of_rows
 from pytriton.rest.waits import CancelledOnDisconnect, ClientDisconnectedError
 from pytriton.signature.problems import Path, Problem, Problems, ValueMismatchError, shown
 
-__all__ = ["KServePredict", "Predict"]
+__all__ = ["KServePredict", "Predict", "counted", "in_turn", "reserving"]
 
 PREDICTIONS = "predictions"
 IGNORED = ("parameters", "signature_name")  # of KServe's and Vertex AI's clients
@@ -75,13 +75,13 @@ class Predict:
         details = CallDetails(request_id(scope), trace_headers(headers), charges)
         with Spending.of(scope) as spending:
             if spending:
-                read = _reserving(read, spending)
+                read = reserving(read, spending)
             async with CancelledOnDisconnect(receive):
                 served, question, answer = await self._inference.answer(
                     params["model"], params.get("version", ""), read, details
                 )
             if isinstance(answer, AsyncGenerator):
-                results = _each_json(served, _counted(answer, spending) if spending else answer)
+                results = _each_json(served, counted(answer, spending) if spending else answer)
                 framing = EVENTS if wanted == SSE else LINES
                 return await send_stream(results, framing, receive, send, self._config.heartbeat_s)
             if spending:
@@ -174,7 +174,7 @@ def in_turn(read: Callable[[Served], Question], size: int, charges: Charges) -> 
     return read_in_turn
 
 
-def _reserving(read: Read, spending: Spending) -> Read:
+def reserving(read: Read, spending: Spending) -> Read:
     """Reads a request, and reserves the tokens that it will use up of its key."""
 
     async def read_and_reserve(served: Served) -> Question:
@@ -187,7 +187,8 @@ def _reserving(read: Read, spending: Spending) -> Read:
     return read_and_reserve
 
 
-async def _counted(responses: AsyncGenerator[Arrays, None], spending: Spending) -> AsyncGenerator[Arrays, None]:
+async def counted(responses: AsyncGenerator[Arrays, None], spending: Spending) -> AsyncGenerator[Arrays, None]:
+    """The responses of a model that streams; each is counted before it is passed on."""
     async with aclosing(responses):
         async for outputs in responses:
             spending.count_row(outputs)

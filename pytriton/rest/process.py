@@ -17,12 +17,13 @@ import uvicorn
 
 from pytriton.logs import get_logger
 from pytriton.pool.pipes import MessagePipe, log_through, run_child
+from pytriton.pool.process import ALIVE_PERIOD_S
 from pytriton.rest.app import create_app
 from pytriton.rest.config import AppSpec
 from pytriton.rest.host import Channel
 from pytriton.rest.middleware import ACCESS_LOGGER
 from pytriton.rest.protocol import AppProtocol
-from pytriton.wire.control import DRAIN, READY
+from pytriton.wire.control import ALIVE, DRAIN, READY
 
 __all__ = ["main"]
 
@@ -106,6 +107,11 @@ class AppServer(uvicorn.Server):
         gc.set_threshold(YOUNG_OBJECTS)
         loop.add_reader(self._pipe.fileno(), self._follow)
         self._pipe.send(READY)
+        self._tell_alive()
+
+    def _tell_alive(self) -> None:
+        self._pipe.send(ALIVE)
+        asyncio.get_running_loop().call_later(ALIVE_PERIOD_S / 2, self._tell_alive)
 
     def _follow(self) -> None:
         command = self._pipe.receive()

@@ -6,7 +6,7 @@ What other programs send has no ``Origin``.
 
 A page elsewhere could still have its own host's name lead to this machine (DNS rebinding). So pages, ``/mcp``, and
 apps for this machine alone are reached under known names: addresses, ``localhost``, the machine's name, and those in
-``RestConfig.hosts``.
+``RestConfig.hosts``. If there are such, browsers need a known name for all calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Sites:
     def __init__(self, config: RestConfig) -> None:
         self._origins = {*config.cors}
         self._hosts = {each.lower() for each in (*config.hosts, *names_of_machine(), config.address or "")}
-        self._knows_all = ANY in config.hosts
+        self._has_names, self._knows_all = bool(config.hosts), ANY in config.hosts
         self._is_local = is_loopback(config.address or "")
 
     def check(self, scope: Any, path: str) -> None:
@@ -46,7 +46,8 @@ class Sites:
         """
         headers = dict(scope["headers"])
         route = APPLICATION_ROUTES[path]
-        if route.known_names or (self._is_local and route.group != "health"):
+        is_local = self._is_local and route.group != "health"
+        if route.known_names or is_local or (self._has_names and b"origin" in headers):
             self._check_host(headers, scope)
         if scope["method"] not in READING or path == "/mcp":
             self._check_origin(headers)

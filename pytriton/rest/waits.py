@@ -17,6 +17,8 @@ __all__ = ["CancelledOnDisconnect", "ClientDisconnectedError", "PieceLimit", "Re
 LOOK_AFTER_S = 0.02
 """A request that takes longer is watched for a disconnect; for shorter ones the watching would cost more."""
 
+LEAST_BYTES_PER_S = 1024  # as the edge's http_least_bytes_per_second
+
 Receive = Callable[[], Awaitable[Any]]
 
 
@@ -60,31 +62,43 @@ class _Interruptible(ABC):
 
 
 class PieceLimit(_Interruptible):
-    """Limits the wait for each piece of a body: ``async with limit: ...``. One timer is for all pieces.
+    """Limits the wait for each piece of a body, and asks for a least rate: ``async with limit: ...``.
+
+    One timer is for all pieces.
 
     Args:
-        timeout_s: Longest wait.
+        timeout_s: Longest wait; in each such time, 1 KiB/s have to come on average.
 
     Raises:
-        RestError: At the end of the block, if a piece did not come in time.
+        RestError: At the end of the block, if a piece, or enough of them, did not come in time.
     """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
 
     def _begin(self) -> asyncio.TimerHandle:
-        self._end = self._loop.time() + self._timeout_s
+        self._bytes = 0  # since the time began that ends at _window_end
+        self._end = self._window_end = self._loop.time() + self._timeout_s
         return self._loop.call_at(self._end, self._look)
 
-    def restart(self) -> None:
-        """A piece has come."""
+    def received(self, count: int) -> None:
+        """A piece of so many bytes has come."""
+        self._bytes += count
         self._end = self._loop.time() + self._timeout_s
 
     def _look(self) -> None:
-        if self._end > self._loop.time():
-            self._timer = self._loop.call_at(self._end, self._look)
-            return
-        text = f"no more of the body came within {self._timeout_s:g} s"
+        now, least = self._loop.time(), int(LEAST_BYTES_PER_S * self._timeout_s)
+        if self._end <= now:
+            self._refuse(f"no more of the body came within {self._timeout_s:g} s")
+        elif self._window_end <= now and self._bytes < least:
+            came = f"{self._bytes} bytes in {self._timeout_s:g} s"
+            self._refuse(f"the body came too slowly: {came}; send at least {least}")
+        else:
+            if self._window_end <= now:
+                self._bytes, self._window_end = 0, now + self._timeout_s
+            self._timer = self._loop.call_at(min(self._end, self._window_end), self._look)
+
+    def _refuse(self, text: str) -> None:
         self._interrupt(RestError(408, "REQUEST_TIMEOUT", text, headers={"Connection": "close"}))
 
 

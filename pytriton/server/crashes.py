@@ -6,6 +6,7 @@ The edge writes the last requests that came to a file which outlives it
 
 from __future__ import annotations
 
+import ipaddress
 import mmap
 import struct
 import time
@@ -76,9 +77,9 @@ def described(requests: Sequence[RecentRequest]) -> str:
 class Crashes:
     """The last deaths of one server, and the addresses that its edge refuses because of them.
 
-    An address is refused if its requests were in flight at three of the last five deaths, for a minute, and twice as
-    long each further time. It is not refused if no requests came from elsewhere: that is all of the service, or a proxy
-    in front of it. Neither are loopback addresses.
+    An address, or network of 64 bits with IPv6, is refused if its requests were in flight at three of the last five
+    deaths, for a minute, and twice as long each further time. It is not refused if no requests came from elsewhere:
+    that is all of the service, or a proxy in front of it. Neither are loopback addresses.
 
     Attributes:
         count: Deaths.
@@ -98,12 +99,12 @@ class Crashes:
             requests: What :func:`read_requests` returned.
 
         Returns:
-            The addresses that are refused from now on, and for how many seconds.
+            The addresses, or networks, that are refused from now on, and for how many seconds.
         """
         self.count += 1
         peers = {request.peer for request in requests} - {""}  # which may be the app, for clients among these
         in_flight = {request.peer for request in requests if request.is_in_flight} if len(peers) > 1 else set()
-        self._suspects.append({peer for peer in in_flight if peer and not is_loopback(peer)})
+        self._suspects.append({_network(peer) for peer in in_flight if peer and not is_loopback(peer)})
         found = Counter(peer for suspects in self._suspects for peer in suspects)
         refused = []
         for peer in self._suspects[-1]:
@@ -115,5 +116,10 @@ class Crashes:
         return refused
 
     def refused(self) -> dict[str, float]:
-        """Addresses to refuse, and until when in :func:`time.monotonic` seconds."""
+        """Addresses and networks to refuse, and until when in :func:`time.monotonic` seconds."""
         return {peer: until for peer, until in self._refused_until.items() if until > self._now()}
+
+
+def _network(peer: str) -> str:
+    """Of an IPv6 address its network of 64 bits, as the edge writes it; else the address."""
+    return str(ipaddress.ip_network((peer, 64), strict=False)) if ":" in peer else peer

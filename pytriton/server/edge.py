@@ -261,6 +261,8 @@ class Edge:
         """What the file has (``pytriton/native/edge/config.h``)."""
         config, application = self._config, self._application_options()
         address = config.http_address or ANY_ADDRESS
+        hosts = application["hosts"] if application else config.http_hosts or ()
+        is_local = is_loopback(address) or (bool(application) and is_loopback(self._application_address))
         options: dict[str, Any] = {
             "address": address,
             "port": config.http_port or DEFAULT_HTTP_PORT,
@@ -268,9 +270,9 @@ class Edge:
             "upstream": self._upstream,
             "control": self._control,
             "waits_for_models": self.waits_for_models,
-            "checks_hosts": is_loopback(address) or (bool(application) and is_loopback(self._application_address)),
+            "checks_hosts": is_local or bool(hosts),
             **application,
-            "hosts": [*names_of_machine(), *(application["hosts"] if application else config.http_hosts or ())],
+            "hosts": [*names_of_machine(), *hosts],
             "recent_requests": str(self._recent_path),
             "refused_ns": {peer: int(until * 1e9) for peer, until in self.crashes.refused().items()},
             "restarts": self.crashes.count,

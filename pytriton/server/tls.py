@@ -52,8 +52,14 @@ def check_certificates(config: TritonConfig) -> None:
     """Check the certificates before the server starts: the server would only say that its port is in use.
 
     Raises:
-        PyTritonValidationError: A file is missing or holds something else, or the key is another certificate's.
+        PyTritonValidationError: A file is missing or holds something else, the key is another certificate's, or a
+            port of a cloud would serve without certificates what needs one at the HTTP port.
     """
+    if uses_tls(config, "http") and config.http_use_ssl_mutual and (config.allow_vertex_ai or config.allow_sagemaker):
+        raise PyTritonValidationError(
+            "http_use_ssl_mutual asks for clients' certificates, and the ports of Vertex AI and SageMaker, which these "
+            "clouds call without TLS, would serve the same models without one; leave one of both out"
+        )
     for protocol, name in (("grpc", "gRPC"), ("http", "HTTP")):
         given = any(getattr(config, f"{protocol}_{option}") for option in CERTIFICATES)
         if uses_tls(config, protocol):

@@ -14,10 +14,9 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import closing
 
-from pytriton.threads import keep_running
+from pytriton.threads import is_traced, keep_running
 
 __all__ = ["Watchdog", "ask_grpc", "ask_http"]
 
@@ -72,17 +71,9 @@ class Watchdog:
             if self.is_answered() != before:
                 self._on_change(self.is_answered())
             hung = [name for name, count in self._unanswered.items() if count >= self._most]
-            if hung and not _is_traced(self._pid()):
+            if hung and not is_traced(self._pid()):
                 self._stopped.set()
                 self._on_hang(" and ".join(hung))
-
-
-def _is_traced(pid: int | None) -> bool:
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("TracerPid:"):
-                return line.split()[1] != "0"
-    return False
 
 
 READ_BYTES = 65536

@@ -10,6 +10,7 @@ hello               worker, proxy   who it is, and whom it wants
 welcome             both            what the worker has to know; with "derive", the tensors are not known yet; of a
                                     process: what a server elsewhere has told it
 ready               worker          its callable is warmed up; of a process: is_async; else: how many batches it takes
+alive               worker          the event loop of the app's process runs; every few seconds
 derived             worker          the model's tensors, which was all that it was asked for
 refused             both            why a peer may not join, or the tensors cannot be derived
 failed              worker          it cannot start, and ends: a traceback
@@ -48,6 +49,7 @@ The end of the pipe ends a worker process when its callable has returned.
 HELLO = b"hello"
 WELCOME = b"welcome"
 READY = b"ready"
+ALIVE = b"alive"
 DERIVED = b"derived"
 REFUSED = b"refused"
 FAILED = b"failed"

@@ -25,6 +25,7 @@ class _Inherited(NamedTuple):
 
 
 NOTHING = _Inherited()
+SHARED = (b'"priority"', b'"deadline"', f'"{CALLERS_PARAMETER}"'.encode())  # of what merged requests hand on
 
 
 def _parameters(details: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
@@ -52,7 +53,7 @@ class Origin:
     @cached_property
     def _inherited(self) -> _Inherited:
         """What the metadata of the batch say beside the tensors of its requests."""
-        if not self._metadata:
+        if not self._metadata or (self._requests > 1 and not any(name in self._metadata for name in SHARED)):
             return NOTHING
         details = [*json.loads(self._metadata).values()]
         levels = [level for level in _parameters(details, "priority") if isinstance(level, int) and level > 0]

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,14 @@ def main() -> None:
     os.dup2(2, 1)  # the server writes there
     floats = [Tensor((-1,), np.float32, name) for name in ("x", "y")]
     texts = [Tensor((-1,), np.bytes_, name) for name in ("x", "y")]
-    with reserved_ports(1) as (port,), local_config() as config:
-        rest = RestConfig(port=port, address=LOCALHOST, mcp=False)
+    with reserved_ports(3) as (port, *cloud_ports), local_config() as config:
+        clouds = {}
+        if uses_edge(config):
+            os.environ.update(AIP_PREDICT_ROUTE="/predict", AIP_HEALTH_ROUTE="/health")
+            clouds = dict(zip(("vertex_ai_port", "sagemaker_port"), cloud_ports, strict=True))
+            allowed = {"allow_vertex_ai": True, "allow_sagemaker": True, "vertex_ai_default_model": "numbers"}
+            config = replace(config, **clouds, **allowed)
+        rest = RestConfig(port=port, address=LOCALHOST, mcp=True)
         with Triton(config=config, rest=rest) as triton:
             triton.bind("numbers", double, floats[:1], floats[1:], config=ModelConfig(max_batch_size=8))
             triton.bind("words", repeat, texts[:1], texts[1:], config=ModelConfig(max_batch_size=8))
@@ -67,11 +74,13 @@ def main() -> None:
             triton.bind("counter", count_up, floats[:1], floats[1:], config=decoupled)
             triton.bind("shout", shout)
             triton.bind(ChatModel(parrot))
+            triton.run()
             ports = {
                 "http": config.http_port,
                 "rest": port,
                 "metrics": config.metrics_port,
                 "grpc": config.grpc_port,
+                **{name.removesuffix("_port"): each for name, each in clouds.items()},
             }
             app_ports = ["http", "rest"] if uses_edge(config) else ["rest"]
             print(json.dumps({"ports": ports, "app": app_ports, "processes": processes()}), file=told, flush=True)

@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2
 from tests.server.edge import http2
 
 JSON = "application/json"
-PORTS = ("http", "http", "http", "rest", "rest", "metrics", "grpc", "grpc")
+PORTS = ("http", "http", "http", "rest", "rest", "metrics", "grpc", "grpc", "vertex_ai", "sagemaker")
 GRPC_METHODS = ("ModelMetadata", "ModelConfig", "ServerMetadata", "ModelReady", "ServerReady")
 MOST_BODY_BYTES = 4 << 20
 EXTREMES = (
@@ -164,6 +164,11 @@ SEEDS = (
     _json("/v1/chat/completions", model="parrot", messages=USER, tools=TOOLS),
     _json("/v1/completions", model="parrot", prompt="hello"),
     _json("/v1/embeddings", model="parrot", input=["hello"]),
+    _json("/mcp", jsonrpc="2.0", id=1, method="tools/list"),
+    _json("/mcp", jsonrpc="2.0", id=2, method="tools/call", params={"name": "shout", "arguments": {"text": "hello"}}),
+    _json("/predict", inputs=[_input([1, 2, 3])]),
+    _json("/invocations", inputs=[_input([1, 2, 3])]),
+    Seed("GET", "/ping"),
 )  # fmt: skip
 
 

@@ -359,12 +359,15 @@ void shared_memory_is_looked_up() {
 }
 
 void traced_requests_are_left_to_the_server_when_they_are_right() {
-  leave_inference_to_server(true);
+  RouteOptions options = route_options();
+  options.is_traced = true;
+  set_route_options(options);
   require(ask("echo", "infer", body_of(input("x", "FP32", "[1,1]", "[1]"))).status == 0, "an inference");
   require(ask("echo", "generate", R"({"x":1})").status == 0, "generate");
   expect_refusal(body_of(input("x", "FP32", "[1,1]", "[1]")) + "x", "failed to parse");
   require(ask("echo", "generate", R"({"x":[[)").status == 400, "wrong JSON");
-  leave_inference_to_server(false);
+  options.is_traced = false;
+  set_route_options(options);
 }
 
 void large_json_is_read_on_another_thread() {

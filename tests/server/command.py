@@ -40,8 +40,6 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, "PYTRITON_HOME": str(home)},
-            # Where the tests run in the background of a shell, SIGINT is ignored, and that would be inherited.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

@@ -55,7 +55,7 @@ def keyed(keys, proxy="proxy"):
         "key": keys / "program" / "program.key_secret",
         "proxy_keys": keys / "proxy",
         "proxy_key": keys / proxy / f"{proxy}.key_secret",
-        "heartbeat_s": 0.5,
+        "heartbeat_s": 2.0,
     }
 
 

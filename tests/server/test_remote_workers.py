@@ -507,6 +507,9 @@ def test_arguments_are_checked():
     for name in ("min_workers", "instances", "batches_in_flight", "worker_timeout_s", "heartbeat_s"):
         with pytest.raises(PyTritonBadParameterError, match=name):
             RemoteWorkers("ipc:///tmp/x", **{name: -1})
+    for name in ("count", "start_timeout_s", "worker_timeout_s", "idempotent", "heartbeat_s"):
+        with pytest.raises(PyTritonBadParameterError, match=name):
+            RayWorkers(lambda: None, **{name: -1})
     with pytest.raises(PyTritonValidationError, match="with share=True it is called once for all workers"):
         RayWorkers(lambda device: None, share=True)
     with pytest.raises(PyTritonBadParameterError, match="workers_per_actor"):

@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <array>
+#include <cstring>
 
 #include "background.h"
 #include "clock.h"
@@ -13,15 +14,18 @@ namespace pytriton::http {
 namespace {
 
 constexpr int64_t kTrimInterval_ns = 2 * kSecond_ns;
-constexpr size_t kNetworkBytes = 8;  // of an IPv6 address: whoever has one usually has all of its network
-
-std::string key_of(const std::string& address) {
-  std::array<char, sizeof(in6_addr)> six{};
-  if (::inet_pton(AF_INET6, address.c_str(), six.data()) != 1) return address;
-  return {six.data(), kNetworkBytes};
-}
 
 }  // namespace
+
+std::string network_of(const std::string& address) {
+  constexpr size_t kNetworkBytes = 8;
+  in6_addr six{};
+  if (::inet_pton(AF_INET6, address.c_str(), &six) != 1) return address;
+  std::memset(&six.s6_addr[kNetworkBytes], 0, sizeof six - kNetworkBytes);
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  ::inet_ntop(AF_INET6, &six, text.data(), text.size());
+  return std::string(text.data()) + "/64";
+}
 
 Share::Share(std::shared_ptr<Account> account, std::string key, uint64_t most)
     : account_(std::move(account)), key_(std::move(key)), most_(most) {}
@@ -66,7 +70,7 @@ void Account::trim() {
 
 std::shared_ptr<Share> Account::share_of(const std::string& address) {
   const uint64_t most = address.empty() ? most_ : most_of_address_ ? most_of_address_ : most_ / 2;
-  std::string key = key_of(address);
+  std::string key = network_of(address);
   std::shared_ptr<Share> share;  // outlives the lock, which its end takes
   const std::lock_guard<std::mutex> lock(mutex_);
   std::weak_ptr<Share>& known = shares_[key];

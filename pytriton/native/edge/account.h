@@ -14,6 +14,10 @@ namespace pytriton::http {
 
 class Account;
 
+// Of an IPv6 address its network of 64 bits, such as 2001:db8::/64, since whoever has one address usually has all of
+// that; else the address.
+std::string network_of(const std::string& address);
+
 // Why there is no memory: the clients of the address have their share, or all clients together have all.
 enum class Refusal { none, share, all };
 
@@ -41,8 +45,7 @@ class Account : public std::enable_shared_from_this<Account> {
   // The most bytes in all, and those of one address: 0 is half of all.
   Account(uint64_t most, uint64_t most_of_address) : most_(most), most_of_address_(most_of_address) {}
 
-  // The share of an address, or of its network of 64 bits with IPv6. Clients without one, which come by Unix sockets,
-  // may have all.
+  // The share of an address's network. Clients without one, which come by Unix sockets, may have all.
   std::shared_ptr<Share> share_of(const std::string& address);
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }

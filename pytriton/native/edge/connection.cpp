@@ -20,7 +20,6 @@ constexpr size_t kSmallBuffer = 128 << 10;  // which is not refused, whatever ot
 constexpr uint64_t kSmallBody = 64 << 10;   // which comes before anybody asks what it is for
 constexpr unsigned kMostTurns = 16;
 constexpr int64_t kLinger_ns = 2 * kSecond_ns;
-constexpr size_t kLingerBytes = 64 << 20;
 constexpr int64_t kReleased_ns = kSecond_ns;  // idle connections keep their buffers as long
 
 // Whether a connection is one of HTTP/2, by what was agreed on with TLS, or by its first bytes; none: these do not
@@ -269,7 +268,6 @@ Connection::Step Connection::linger() {
   is_lingering_ = true;
   if (!is_control()) ++loop_.lingering;
   since_ = loop_.coarse_now();
-  left_over_ = 0;
   // A client of gRPC that finds the socket closed takes it for a server that goes, and does not read the answer.
   const bool is_http_2 = exchange_ && exchange_->parser.status() == 505;
   loop_.give_back(std::exchange(exchange_, nullptr));
@@ -279,16 +277,8 @@ Connection::Step Connection::linger() {
   return Step::closed;
 }
 
-// Reads what the client still sends: a socket that is closed with unread bytes takes the answer away from the client.
 void Connection::discard() {
-  char ignored[16 << 10];
-  while (left_over_ < kLingerBytes && !is_broken_) {
-    const ssize_t received = transport_.discard(ignored, sizeof ignored);
-    if (received < 0 && errno == EAGAIN) return;
-    if (received <= 0) break;
-    left_over_ += static_cast<size_t>(received);
-  }
-  remove();
+  if (is_broken_ || transport_.discard()) remove();
 }
 
 bool Connection::is_idle() const {

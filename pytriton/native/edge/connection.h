@@ -69,7 +69,6 @@ class Connection final : public ClientConnection {
   Watched watched_ = Watched::nothing;
   Progress progress_;
   int64_t received_ = 0;   // bytes
-  size_t left_over_ = 0;   // bytes that were discarded
   int64_t since_ = 0;      // when the connection became idle, the request began to come, or it was left
   size_t turn_bytes_ = 0;  // received in one go
   unsigned turns_ = 0;     // requests answered in one go

@@ -153,7 +153,7 @@ const TlsContext* Edge::tls_of(Entrance entrance) const {
 }
 
 bool Edge::is_refused(const std::string& peer) const {
-  const auto found = config_.refused_ns.find(peer);
+  const auto found = config_.refused_ns.find(network_of(peer));
   return found != config_.refused_ns.end() && now_ns() < found->second;
 }
 
@@ -165,7 +165,7 @@ bool Edge::is_too_many(const std::string& peer) {
   }
   if (!config_.max_connections_per_address || peer.empty()) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  size_t& count = peers_[peer];
+  size_t& count = peers_[network_of(peer)];
   if (count >= config_.max_connections_per_address) return true;
   ++count;
   return false;
@@ -174,7 +174,7 @@ bool Edge::is_too_many(const std::string& peer) {
 void Edge::forget_peer(const std::string& peer) {
   if (!config_.max_connections_per_address || peer.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = peers_.find(peer);
+  const auto found = peers_.find(network_of(peer));
   if (found != peers_.end() && --found->second == 0) peers_.erase(found);
 }
 

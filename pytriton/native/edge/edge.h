@@ -82,7 +82,7 @@ class Edge {
   std::unique_ptr<Listener> control_;
   std::vector<std::thread> threads_;
   std::mutex mutex_;                               // of the following
-  std::unordered_map<std::string, size_t> peers_;  // connections of each address, if there is a limit
+  std::unordered_map<std::string, size_t> peers_;  // connections of each network, if there is a limit
 };
 
 }  // namespace pytriton::http

@@ -19,17 +19,16 @@ Response make_error(const Failure& failure);
 // That there is no memory for a request, and when to try again.
 Response busy_response(Refusal refusal);
 
-// Calls a function, and answers the exchange with what it throws. Returns what it returns; true if it throws.
+// Calls a function, and answers the exchange with what it throws.
 template <typename Function>
-bool answer_failures(Exchange& exchange, const Function& function) {
+void answer_failures(Exchange& exchange, const Function& function) {
   try {
-    return function();
+    function();
   } catch (const Failure& failure) {
     exchange.send(make_error(failure));
   } catch (const std::bad_alloc&) {
     exchange.send(make_error(Failure(Code::unavailable, "no memory for the request")));
   }
-  return true;
 }
 
 }  // namespace pytriton::http

@@ -2,7 +2,6 @@
 
 #include <regex.h>
 
-#include <atomic>
 #include <memory>
 
 #include "../frames/failure.h"
@@ -33,8 +32,6 @@ Settings& settings() {
   return settings;
 }
 
-std::atomic<bool> is_traced{false};
-
 // None if it is empty, or cannot be read here.
 Pattern compiled(const std::string& text) {
   if (text.empty() || text.find_first_not_of(kCommonSyntax) != std::string::npos) return nullptr;
@@ -50,7 +47,6 @@ const RouteOptions& route_options() { return settings().options; }
 void set_route_options(const RouteOptions& options) {
   Settings& to = settings();
   to.options = options;
-  is_traced = options.is_traced;
   to.pattern = compiled(options.header_forward_pattern);
   to.has_unknown_pattern = !to.pattern && !options.header_forward_pattern.empty();
   to.grpc_pattern = compiled(options.grpc_header_forward_pattern);
@@ -59,9 +55,7 @@ void set_route_options(const RouteOptions& options) {
                                               "' of gRPC's metadata has syntax that only grpc_frontend='triton' reads");
 }
 
-void leave_inference_to_server(bool is_left) { is_traced = is_left; }
-
-bool is_left_to_server() { return is_traced.load(std::memory_order_relaxed) || settings().has_unknown_pattern; }
+bool is_left_to_server() { return settings().options.is_traced || settings().has_unknown_pattern; }
 
 bool has_header_pattern(Protocol protocol) {
   return (protocol == Protocol::grpc ? settings().grpc_pattern : settings().pattern) != nullptr;

@@ -29,7 +29,6 @@ void set_route_options(const RouteOptions& options);  // before the first reques
 
 // Whether inferences are left to the server's own endpoint: while it makes traces, or if it has to choose the headers.
 bool is_left_to_server();
-void leave_inference_to_server(bool is_left);  // at any time: tracing has been turned on or off
 
 // The pattern of headers that become parameters: whether it can be read here, and whether a name matches it, or may do
 // so as far as that is known.

@@ -8,8 +8,19 @@
 
 namespace pytriton::http {
 
+namespace {
+constexpr size_t kMostDiscarded = 64 << 20;
+}
+
 ssize_t Transport::receive(char* data, size_t size) {
-  return tls_ ? tls_->receive(socket_.get(), data, size) : discard(data, size);
+  return tls_ ? tls_->receive(socket_.get(), data, size) : receive_now(data, size);
+}
+
+ssize_t Transport::receive_now(char* data, size_t size) const {
+  ssize_t received;
+  do received = ::recv(socket_.get(), data, size, MSG_DONTWAIT);
+  while (received < 0 && errno == EINTR);
+  return received;
 }
 
 ssize_t Transport::send(const iovec* parts, size_t count) {
@@ -55,11 +66,15 @@ void Transport::reset() const {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-ssize_t Transport::discard(char* memory, size_t size) const {
-  ssize_t received;
-  do received = ::recv(socket_.get(), memory, size, MSG_DONTWAIT);
-  while (received < 0 && errno == EINTR);
-  return received;
+bool Transport::discard() {
+  char ignored[16 << 10];
+  while (discarded_ < kMostDiscarded) {
+    const ssize_t received = receive_now(ignored, sizeof ignored);
+    if (received < 0 && errno == EAGAIN) return false;
+    if (received <= 0) break;
+    discarded_ += static_cast<size_t>(received);
+  }
+  return true;
 }
 
 }  // namespace pytriton::http

@@ -47,17 +47,22 @@ class Transport {
   int64_t taken() const;
   bool has_unread() const;  // the client's side has not taken all
 
-  void announce(std::string_view text);              // what the client can do without, if there is room
-  void shut_down();                                  // says that there is no more
-  void reset() const;                                // what was not taken is dropped when it is closed
-  ssize_t discard(char* memory, size_t size) const;  // as receive(), for bytes that nobody wants
+  void announce(std::string_view text);  // what the client can do without, if there is room
+  void shut_down();                      // says that there is no more
+  void reset() const;                    // what was not taken is dropped when it is closed
+
+  // Reads what the client still sends: a socket that is closed with unread bytes takes the answers away from the
+  // client. Whether that was all, or is enough.
+  bool discard();
 
  private:
+  ssize_t receive_now(char* data, size_t size) const;
   ssize_t send_now(const iovec* parts, size_t count);
 
   Descriptor socket_;
   std::unique_ptr<TlsSession> tls_;
   RelaxedCounter sent_;
+  size_t discarded_ = 0;  // bytes
 };
 
 }  // namespace pytriton::http

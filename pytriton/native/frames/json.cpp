@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -250,6 +251,17 @@ void append_json(std::string& out, std::string_view text) {
     }
   }
   out.append(text, start).append(1, '"');
+}
+
+void append_base64(std::string& out, std::string_view bytes) {
+  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t start = 0; start < bytes.size(); start += 3) {
+    const size_t count = std::min<size_t>(bytes.size() - start, 3);
+    uint32_t bits = 0;
+    for (size_t index = 0; index < 3; ++index)
+      bits = bits << 8U | (index < count ? static_cast<unsigned char>(bytes[start + index]) : 0U);
+    for (size_t index = 0; index < 4; ++index) out += index <= count ? kDigits[bits >> (18 - 6 * index) & 0x3FU] : '=';
+  }
 }
 
 bool is_utf8(std::string_view text) {

@@ -45,6 +45,8 @@ class Json {
 // The text as a JSON string, with its quotes; the text must be UTF-8.
 void append_json(std::string& out, std::string_view text);
 
+void append_base64(std::string& out, std::string_view bytes);  // without quotes
+
 bool is_utf8(std::string_view text);
 
 }  // namespace pytriton

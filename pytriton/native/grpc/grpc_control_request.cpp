@@ -135,19 +135,6 @@ void append_log_value(std::string& json, const Entry& entry) {
   json += value;
 }
 
-std::string in_base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    uint32_t three = 0;
-    for (size_t index = 0; index < 3; ++index)
-      three = three << 8 | (at + index < bytes.size() ? static_cast<uint8_t>(bytes[at + index]) : 0U);
-    for (int digit = 0; digit < 4; ++digit) text += kDigits[three >> (18 - 6 * digit) & 63];
-  }
-  for (size_t missing = (3 - bytes.size() % 3) % 3; missing > 0; --missing) text[text.size() - missing] = '=';
-  return text;
-}
-
 }  // namespace
 
 ModelControl read_model_control(std::string_view message, Action action) {
@@ -197,7 +184,7 @@ MemoryRequest read_memory_request(std::string_view message, const V2Path& path) 
     if (field == 1) {
       request.name = reader.text();
     } else if (is_new && field == 2 && path.is_cuda) {
-      registration.handle = in_base64(reader.bytes());
+      append_base64(registration.handle.emplace(), reader.bytes());
     } else if (is_new && field == 2) {
       registration.key = reader.text();
       if (!is_utf8(*registration.key)) refuse("a text of the request is not UTF-8");

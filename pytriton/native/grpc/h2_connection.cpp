@@ -11,7 +11,6 @@ namespace pytriton::http {
 
 namespace {
 
-constexpr size_t kLingerBytes = 64 << 20;
 constexpr int64_t kNotice_ns = kSecond_ns / 5;  // between the notice of a drain and the last stream
 
 }  // namespace
@@ -97,16 +96,8 @@ void H2Connection::linger() {
   discard();
 }
 
-// Reads what the client still sends: a socket that is closed with unread bytes takes the answers away from the client.
 void H2Connection::discard() {
-  char ignored[16 << 10];
-  while (left_over_ < kLingerBytes) {
-    const ssize_t received = transport_.discard(ignored, sizeof ignored);
-    if (received < 0 && errno == EAGAIN) return;
-    if (received <= 0) break;
-    left_over_ += static_cast<size_t>(received);
-  }
-  remove();
+  if (transport_.discard()) remove();
 }
 
 void H2Connection::remove() {

@@ -115,8 +115,7 @@ class H2Connection final : public ClientConnection, public std::enable_shared_fr
   std::string received_;                   // before there was this connection
   size_t input_bytes_ = kFirstInputBytes;  // that are read at once
   int64_t began_at_, active_at_, drained_at_ = 0, left_at_ = 0, pinged_at_ = 0;
-  size_t left_over_ = 0;  // bytes that were discarded
-  int64_t armed_ = 0;     // when expire() will be called; 0: it will not
+  int64_t armed_ = 0;  // when expire() will be called; 0: it will not
 
   mutable std::mutex mutex_;  // of the following
   nghttp2_session* session_ = nullptr;

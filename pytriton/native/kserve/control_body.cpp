@@ -26,12 +26,6 @@ class Members {
   unsigned count_ = 0;
 };
 
-object members_of(JsonValue value) {
-  object members;
-  if (value.get_object().get(members)) throw Failure(Code::invalid_argument, "attempt to get members for non-object");
-  return members;
-}
-
 [[noreturn]] void fail_type(std::string_view name, const char* wanted) {
   throw Failure(Code::invalid_argument, "'" + std::string(name) + "' has to be " + wanted);
 }
@@ -109,13 +103,9 @@ void check_control_body(Action action, std::string_view body) {
                   "the request's body has more than " + std::to_string(kMostSettingsBytes) + " bytes");
   JsonParser parser;
   auto document = parser.parse(body);
-  object members;
-  if (const auto error = document.get_object().get(members)) {
-    if (error != simdjson::INCORRECT_TYPE) fail_syntax(error);
-    throw Failure(Code::invalid_argument, "attempt to get members for non-object");
-  }
+  object members = members_of(document);
   is_model_control ? check_model_control(action, members) : check_settings(members);
-  if (!document.at_end()) fail_syntax(simdjson::TRAILING_CONTENT);
+  check_end(document);
 }
 
 }  // namespace pytriton::http

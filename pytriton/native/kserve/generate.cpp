@@ -51,12 +51,7 @@ class GenerateReader {
   void read() {
     JsonParser parser;
     auto document = parser.parse(body_);
-    object members;
-    if (const auto error = document.get_object().get(members)) {
-      if (error != simdjson::INCORRECT_TYPE) fail_syntax(error);
-      throw Failure(Code::invalid_argument, "attempt to get members for non-object");
-    }
-    for (auto each : members) {
+    for (auto each : members_of(document)) {
       auto field = checked(std::move(each));
       const std::string name(checked(field.unescaped_key()));
       if (const Tensor* tensor = model_.input(name)) {
@@ -68,7 +63,7 @@ class GenerateReader {
         if (name == "id") read_id();
       }
     }
-    if (!document.at_end()) fail_syntax(simdjson::TRAILING_CONTENT);
+    check_end(document);
   }
 
  private:
@@ -248,7 +243,7 @@ class GenerationStream final : public HttpInference {
   bool is_begun_ = false, is_stopped_ = false;
 };
 
-bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
+void send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
                   const Fallback& fall_back) {
   const Request& http = exchange.request();
   // The configuration of a model that is being unloaded can be read; its inferences are refused.
@@ -258,10 +253,7 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
   request.version = target.version;
   forward_headers(http, request);  // first, so that a member of its name wins
   GenerateReader(*model, http.body, request).read();
-  if (is_left_to_server()) {
-    fall_back();
-    return true;
-  }
+  if (is_left_to_server()) return fall_back();
   std::unique_ptr<Inference> inference;
   if (is_stream) {
     inference = std::make_unique<GenerationStream>(exchange);
@@ -269,7 +261,6 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
     inference = std::make_unique<Generation>(exchange);
   }
   infer(server, std::move(request), std::move(inference));
-  return true;
 }
 
 }  // namespace
@@ -277,16 +268,11 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
 void generate(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, bool is_stream,
               const Fallback& fall_back) {
   if (exchange.request().body.size() <= kLargeJson) {
-    answer_failures(exchange, [&] { return send_request(server, exchange, target, is_stream, fall_back); });
+    answer_failures(exchange, [&] { send_request(server, exchange, target, is_stream, fall_back); });
     return;
   }
-  const Request& request = exchange.request();
-  run_in_background(request.peer, request.body.size(), [=, exchange = ExchangeReference(exchange)] {
-    answer_failures(*exchange, [&] {
-      const Charge charge = reserve_reading(*exchange, exchange->request().body);
-      return send_request(server, *exchange, target, is_stream, fall_back);
-    });
-  });
+  answer_in_background(exchange, exchange.request().body.size(),
+                       [=](Exchange& to) { send_request(server, to, target, is_stream, fall_back); });
 }
 
 }  // namespace pytriton::http

@@ -72,7 +72,7 @@ void refuse_decoupled(TRITONSERVER_Server* server, const Target& target) {
 }
 
 // Answers the exchange, or leaves it to the server's endpoint. Throws Failure.
-bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
+void send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
                   const Fallback& fall_back, bool may_wait) {
   const Request& http = exchange.request();
   InferenceRequest request;
@@ -83,17 +83,11 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
   const bool may_leave = target.binary_type.empty();
   bool is_left = may_leave && is_left_to_server();
   if (request.has_regions && !is_left) {
-    if (!find_regions(request, may_wait, is_left)) {
-      send_later(server, exchange, target, head_size, fall_back);
-      return true;
-    }
+    if (!find_regions(request, may_wait, is_left)) return send_later(server, exchange, target, head_size, fall_back);
     if (is_left && !may_leave) throw Failure(Code::unsupported, "memory of a GPU is for requests below /v2");
     if (!is_left) read_regions(exchange, request);
   }
-  if (is_left) {
-    fall_back();
-    return true;
-  }
+  if (is_left) return fall_back();
   forward_headers(http, request);
   AnswerFormat format;
   format.outputs = request.outputs;
@@ -103,7 +97,6 @@ bool send_request(TRITONSERVER_Server* server, Exchange& exchange, const Target&
                                       [](const RequestedOutput& each) { return each.classes > 0; }) &&
                           has_batch_axis(server, request);
   infer(server, std::move(request), std::make_unique<V2Inference>(exchange, std::move(format)));
-  return true;
 }
 
 // On a thread that may wait for the server's own endpoint.
@@ -112,17 +105,7 @@ void send_later(TRITONSERVER_Server* server, Exchange& exchange, const Target& t
   run_waiting(exchange.request().peer, [=, exchange = ExchangeReference(exchange)] {
     answer_failures(*exchange, [&] {
       const Charge charge = reserve_reading(*exchange, exchange->request().body.substr(0, head_size));
-      return send_request(server, *exchange, target, head_size, fall_back, true);
-    });
-  });
-}
-
-void send_in_background(TRITONSERVER_Server* server, Exchange& exchange, const Target& target, size_t head_size,
-                        const Fallback& fall_back) {
-  run_in_background(exchange.request().peer, head_size, [=, exchange = ExchangeReference(exchange)] {
-    answer_failures(*exchange, [&] {
-      const Charge charge = reserve_reading(*exchange, exchange->request().body.substr(0, head_size));
-      return send_request(server, *exchange, target, head_size, fall_back, false);
+      send_request(server, *exchange, target, head_size, fall_back, true);
     });
   });
 }
@@ -206,8 +189,8 @@ void infer_v2(TRITONSERVER_Server* server, Exchange& exchange, const Target& tar
     refuse_decoupled(server, target);
     const size_t head_size = head_size_of(exchange.request(), target);
     if (head_size <= kLargeJson) return send_request(server, exchange, target, head_size, fall_back, false);
-    send_in_background(server, exchange, target, head_size, fall_back);
-    return true;
+    answer_in_background(exchange, head_size,
+                         [=](Exchange& to) { send_request(server, to, target, head_size, fall_back, false); });
   });
 }
 

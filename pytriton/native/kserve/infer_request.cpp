@@ -83,7 +83,7 @@ class Reader {
         skip(field.value(), levels_);
       }
     }
-    if (!document.at_end()) fail_syntax(simdjson::TRAILING_CONTENT);
+    check_end(document);
     if (!has_inputs) fail_absent("inputs");
     if (!binary_.empty()) fail("unexpected additional input data for model '" + request_.model + "'");
     if (request_.outputs.empty()) request_.is_binary = is_binary_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -43,9 +44,29 @@ Value checked(simdjson::simdjson_result<Value> result) {
   return value;
 }
 
+// The members of a document, or of a value. Throws Failure if it is no object.
+template <typename Json>
+simdjson::ondemand::object members_of(Json&& json) {
+  simdjson::ondemand::object members;
+  if (const auto error = json.get_object().get(members)) {
+    if (error != simdjson::INCORRECT_TYPE) fail_syntax(error);
+    throw Failure(Code::invalid_argument, "attempt to get members for non-object");
+  }
+  return members;
+}
+
+// Throws Failure if more follows a document that has been read.
+inline void check_end(simdjson::ondemand::document& document) {
+  if (!document.at_end()) fail_syntax(simdjson::TRAILING_CONTENT);
+}
+
 // Reserves what it takes to read a large text: the parser's index, its texts, and the arrays. Throws Failure if there
 // is no memory.
 Charge reserve_reading(Exchange& exchange, std::string_view text);
+
+// Answers an exchange on another thread, as its body begins with so many bytes of JSON that reading them takes long.
+// What is thrown is the answer.
+void answer_in_background(Exchange& exchange, size_t json_bytes, std::function<void(Exchange&)> answer);
 uint64_t reading_bytes(std::string_view text);  // how much that is
 
 // Reads a value that nobody needs. Throws Failure if it is malformed, or deeper than that many levels.

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "../edge/background.h"
+#include "../edge/error_response.h"
 #include "json_elements.h"
 
 namespace pytriton::http {
@@ -206,6 +208,17 @@ Charge reserve_reading(Exchange& exchange, std::string_view text) {
   if (!exchange.reserve(reading_bytes(text), charge))
     throw Failure(Code::unavailable, "no memory to read the request's JSON");
   return charge;
+}
+
+void answer_in_background(Exchange& exchange, size_t json_bytes, std::function<void(Exchange&)> answer) {
+  run_in_background(exchange.request().peer, json_bytes,
+                    [json_bytes, answer = std::move(answer), exchange = ExchangeReference(exchange)] {
+                      answer_failures(*exchange, [&] {
+                        const Charge charge =
+                            reserve_reading(*exchange, exchange->request().body.substr(0, json_bytes));
+                        answer(*exchange);
+                      });
+                    });
 }
 
 void skip(JsonValue value, unsigned levels) {

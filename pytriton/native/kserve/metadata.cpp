@@ -61,11 +61,8 @@ bool wants_ready_models(std::string_view body) {
   if (body.empty()) return false;
   JsonParser parser;
   auto document = parser.parse(body);
-  simdjson::ondemand::object members;
-  if (document.get_object().get(members))
-    throw Failure(Code::invalid_argument, "attempt to get members for non-object");
   bool is_ready = false;
-  for (auto each : members) {
+  for (auto each : members_of(document)) {
     auto field = checked(std::move(each));
     if (checked(field.unescaped_key()) != "ready") {
       skip(field.value(), kControlLevels);
@@ -73,7 +70,7 @@ bool wants_ready_models(std::string_view body) {
       throw Failure(Code::invalid_argument, "Unable to parse 'ready': attempt to access JSON non-boolean as boolean");
     }
   }
-  if (!document.at_end()) fail_syntax(simdjson::TRAILING_CONTENT);
+  check_end(document);
   return is_ready;
 }
 
@@ -111,12 +108,7 @@ std::string describe(TRITONSERVER_Server* server, Action action, const Target& t
 }
 
 void answer_metadata(TRITONSERVER_Server* server, Exchange& exchange, const V2Path& path) {
-  const auto send = [server](Exchange& to, const V2Path& of) {
-    answer_failures(to, [&] {
-      answer(server, to, of);
-      return true;
-    });
-  };
+  const auto send = [server](Exchange& to, const V2Path& of) { answer_failures(to, [&] { answer(server, to, of); }); };
   // Those of all models may take long, and the index waits while the repository is read.
   if (path.action != Action::statistics && path.action != Action::index) return send(exchange, path);
   run_waiting(exchange.request().peer,

@@ -69,10 +69,8 @@ uint64_t read_unsigned(JsonValue value) {
 }
 
 std::string read_handle(JsonValue value) {
-  simdjson::ondemand::object members;
-  if (value.get_object().get(members)) throw Failure(Code::invalid_argument, "attempt to get members for non-object");
   std::string handle;
-  for (auto each : members) {
+  for (auto each : members_of(value)) {
     auto field = checked(std::move(each));
     if (checked(field.unescaped_key()) == "b64") {
       handle = read_text(field.value(), "b64");
@@ -89,7 +87,7 @@ Registration read_registration(std::string_view body) {
   JsonParser parser;
   auto document = parser.parse(body);
   Registration registration;
-  for (auto each : checked(document.get_object())) {
+  for (auto each : members_of(document)) {
     auto field = checked(std::move(each));
     const std::string name(checked(field.unescaped_key()));
     if (name == "key") {
@@ -234,7 +232,6 @@ void SharedRegions::answer(Exchange& exchange, const V2Path& path, const std::st
     response.status = answer.status;
     response.body = std::move(answer.body);
     exchange.send(std::move(response));
-    return true;
   });
 }
 

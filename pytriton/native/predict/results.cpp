@@ -1,6 +1,5 @@
 #include "results.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -11,17 +10,6 @@
 namespace pytriton::http {
 
 namespace {
-
-void append_base64(std::string& json, std::string_view bytes) {
-  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t start = 0; start < bytes.size(); start += 3) {
-    const size_t count = std::min<size_t>(bytes.size() - start, 3);
-    uint32_t bits = 0;
-    for (size_t index = 0; index < 3; ++index)
-      bits = bits << 8U | (index < count ? static_cast<unsigned char>(bytes[start + index]) : 0U);
-    for (size_t index = 0; index < 4; ++index) json += index <= count ? kDigits[bits >> (18 - 6 * index) & 0x3FU] : '=';
-  }
-}
 
 // One output of a response, row by row.
 class OutputWriter {

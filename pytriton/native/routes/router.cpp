@@ -94,20 +94,13 @@ void check_and_forward(Loop& loop, HttpExchange& exchange, const V2Path& path) {
     answer_failures(exchange, [&] {
       check_control_body(action, exchange.request().body);
       forward();
-      return true;
     });
     return;
   }
-  const Request& request = exchange.request();
-  run_in_background(request.peer, request.body.size(),
-                    [&loop, &exchange, reference = ExchangeReference(exchange), action, forward] {
-                      answer_failures(exchange, [&] {
-                        const Charge charge = reserve_reading(exchange, exchange.request().body);
-                        check_control_body(action, exchange.request().body);
-                        loop.post([reference, forward] { forward(); });
-                        return true;
-                      });
-                    });
+  answer_in_background(exchange, exchange.request().body.size(), [&loop, action, forward](Exchange& to) {
+    check_control_body(action, to.request().body);
+    loop.post([reference = ExchangeReference(to), forward] { forward(); });
+  });
 }
 
 void leave_to_application(Loop& loop, HttpExchange& exchange) {

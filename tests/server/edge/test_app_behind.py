@@ -19,7 +19,7 @@ from tests.server.conftest import LOCALHOST, local_config
 from tests.server.edge.cases import infer, numbers
 from tests.server.own_server import TENSORS, double
 from tests.server.ports import reserved_ports
-from tests.server.processes import DEADLINE_S, command_line, descendants, wait_for
+from tests.server.processes import DEADLINE_S, command_line, descendants, is_alive, wait_for
 from tests.server.rest.apps import shout
 
 pytestmark = pytest.mark.either_proxy
@@ -142,10 +142,9 @@ def test_the_counts_of_a_server_that_was_killed_go_on():
     with apps() as (server, app):
         assert server.post("/predict/shout", json={"text": "hello"}).status_code == 200
         wait_for(lambda: counted(app, "shout") == {"200": 1}, "the request")
-        os.kill(
-            next(pid for pid in descendants(os.getpid()) if command_line(pid)[0].endswith("tritonserver")),
-            signal.SIGKILL,
-        )
+        killed = next(pid for pid in descendants(os.getpid()) if command_line(pid)[0].endswith("tritonserver"))
+        os.kill(killed, signal.SIGKILL)
+        wait_for(lambda: not is_alive(killed), "its end")
 
         assert app.post("/predict/shout", json={"text": "hello"}).status_code == 200  # it waits for the next server
         wait_for(lambda: counted(app, "shout").get("200") == 2, "the request")

@@ -1,4 +1,4 @@
-"""The server's memory per byte of a request, for each route and encoding, and with many hostile clients."""
+"""The server's memory per byte of a request, for each route, encoding and protocol, and with many hostile clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from pytriton.client.auth import create_auth_headers
 from pytriton.config import TritonConfig
@@ -25,7 +27,7 @@ from tests.server.edge.models import bind_models
 from tests.server.edge.wire import Request, connected
 from tests.server.own_server import server_of
 from tests.server.ports import reserved_ports
-from tests.server.processes import wait_for
+from tests.server.processes import DEADLINE_S, wait_for
 
 pytestmark = [pytest.mark.either_proxy, pytest.mark.thorough]
 
@@ -150,6 +152,42 @@ def test_a_request_takes_no_more_memory_than_a_multiple_of_its_content(config, n
     grown = status_bytes(pid, "VmHWM") - before
     assert server_of(config) == pid
     assert grown < case.factor * len(case.request.body) + SLACK, status
+
+
+def call(dtype: str, count: int, raw: bytes = b"", **contents: list[object]) -> service_pb2.ModelInferRequest:
+    tensor = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype=dtype, shape=[1, count])
+    for name, values in contents.items():
+        getattr(tensor.contents, name).extend(values)
+    return service_pb2.ModelInferRequest(
+        model_name=f"echo_{dtype}", inputs=[tensor], raw_input_contents=[raw] if raw else []
+    )
+
+
+CALLS = {
+    "raw": (lambda: call("FP32", SIZE // 4, bytes(SIZE)), 4),
+    "numbers of a byte each": (lambda: call("INT64", SIZE, int64_contents=[0] * SIZE), 24),
+    "numbers of four bytes each": (lambda: call("FP32", SIZE // 4, fp32_contents=[0.0] * (SIZE // 4)), 6),
+    "texts": (lambda: call("BYTES", SIZE // 2, bytes_contents=[b""] * (SIZE // 2)), 14),
+    "contents that do not fit": (lambda: call("FP32", 1, fp64_contents=[0.0] * (SIZE // 8)), 4),
+    "tensors": (lambda: service_pb2.ModelInferRequest(model_name="echo_FP32", inputs=[{}] * (SIZE // 2)), 4),
+}
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_takes_no_more_memory_than_a_multiple_of_its_content(config, name, compression):
+    pid = server_of(config)
+    make, factor = CALLS[name]
+    message = make()
+    options = [("grpc.enable_http_proxy", 0), *((f"grpc.max_{way}_message_length", -1) for way in ("send", "receive"))]
+    before = begin_peak(pid)
+    with grpc.insecure_channel(f"{LOCALHOST}:{config.grpc_port}", options=options) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with suppress(grpc.RpcError):  # some are refused
+            stub.ModelInfer(message, compression=compression, timeout=DEADLINE_S)
+    grown = status_bytes(pid, "VmHWM") - before
+    assert server_of(config) == pid
+    assert grown < factor * message.ByteSize() + SLACK
 
 
 def zeros(count: int) -> bytes:

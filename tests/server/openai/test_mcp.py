@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field
 
 from pytriton.exceptions import PyTritonRequestError
@@ -27,6 +29,7 @@ from tests.server.processes import DEADLINE_S
 pytestmark = pytest.mark.either_proxy
 
 DIGEST = "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"  # of "key"
+COUNTED = {tool: hashlib.sha256(f"key of {tool}".encode()).hexdigest() for tool in ("say", "say_twice")}
 
 
 @dataclass
@@ -58,13 +61,32 @@ def tell(prompt: str, words: int = 3) -> Iterator[str]:
         yield f"{prompt} {number}"
 
 
+@dataclass
+class Said:
+    text_output: str
+
+
+def say(text_input: str) -> Said:
+    """Generate a text."""
+    return Said(text_input)
+
+
+def say_twice(text_input: str) -> Iterator[Said]:
+    """Generate texts."""
+    yield Said(text_input)
+    yield Said(text_input)
+
+
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with reserved_ports(1) as (port,), local_config() as config:
-        keys = [ApiKey(name="some", sha256=DIGEST, models=["longest"])]
+        keys = [
+            ApiKey(name="some", sha256=DIGEST, models=["longest"]),
+            *(ApiKey(name=name, sha256=digest, tokens_per_minute=6) for name, digest in COUNTED.items()),
+        ]
         rest = RestConfig(port=port, address=LOCALHOST, mcp=True, access_token="root", api_keys=keys)
         with Triton(config=config, rest=rest) as triton:
-            for function in (longest, price, tell):
+            for function in (longest, price, tell, say, say_twice):
                 triton.bind(function)
             triton.bind(ChatModel(parrot))
             yield f"http://{LOCALHOST}:{port}"
@@ -87,7 +109,7 @@ def test_typed_models_are_tools_with_schemas(url):
         return (await client.list_tools()).tools
 
     tools = {tool.name: tool for tool in use(url, names)}
-    assert tools.keys() == {"longest", "price", "tell"}
+    assert tools.keys() == {"longest", "price", "tell", "say", "say_twice"}
     assert tools["longest"].description == "Find the longest word."
     assert tools["longest"].input_schema["required"] == ["text"]
     assert tools["longest"].output_schema["properties"].keys() == {"text", "length"}
@@ -147,6 +169,22 @@ def test_a_key_sees_and_calls_its_models_alone(url):
     names, refused = use(url, calls, "key")
     assert names == ["longest"]
     assert "may not call" in refused.content[0].text
+
+
+@pytest.mark.parametrize("tool", COUNTED)
+def test_tools_that_generate_use_up_the_tokens_of_a_key(url, tool):
+    async def calls(client: Client) -> int:
+        for number in range(6):  # of 3 or 4 tokens each; the minute of the clock may change once
+            try:
+                result = await client.call_tool(tool, {"text_input": "abcdefgh"})
+            except MCPError:  # of status 429: all are used up
+                return number
+            if result.is_error:
+                assert "tokens in a minute" in result.content[0].text
+                return number
+        return 6
+
+    assert use(url, calls, f"key of {tool}") < 6
 
 
 def test_it_asks_for_the_access_token(url):

@@ -268,11 +268,27 @@ def test_an_app_that_dies_again_and_again_comes_back_and_the_server_does_not_not
     assert "signal SIGKILL" in caplog.text
 
 
+def test_an_app_that_hangs_is_killed_and_started_again(caplog, monkeypatch):
+    monkeypatch.setattr("pytriton.rest.launched_app.MOST_MISSED", 2)
+    with with_app() as triton:
+        wait_for(lambda: app_processes(triton._rest), "the app")
+        (pid,) = app_processes(triton._rest)
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: {*app_processes(triton._rest)} - {pid}, "the next process")
+        body = {"instances": ["a"]}  # which the app answers
+        response = httpx.post(f"{url_of(triton._rest)}/v1/models/shout:predict", json=body, timeout=60)
+        assert response.json() == {"predictions": ["A"]}
+        assert not is_alive(pid)
+    assert f"(process {pid}) hangs and is killed" in caplog.text
+
+
 def test_an_app_goes_on_when_a_cleaner_has_removed_the_workspace():
     with with_app() as triton:
         url = url_of(triton._rest)
         shutil.rmtree(triton._workspace.path)
-        os.kill(server_of(triton._config), signal.SIGKILL)
+        server = server_of(triton._config)
+        os.kill(server, signal.SIGKILL)
+        wait_for(lambda: not is_alive(server), "its end")
         for path in ("/predict/shout", "/v1/models/shout:predict"):  # by the edge, and by the application
             body = {"text": "a"} if "v1" not in path else {"instances": ["a"]}
             post = lambda: httpx.post(f"{url}{path}", json=body, timeout=60).status_code  # noqa: B023, E731

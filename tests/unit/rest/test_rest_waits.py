@@ -100,6 +100,29 @@ async def test_a_block_that_ends_as_the_client_goes_is_interrupted_all_the_same(
     await asyncio.sleep(0)
 
 
+@in_loop
+async def test_a_body_that_comes_too_slowly_is_refused_though_it_never_stalls():
+    async def drip():
+        waiting = PieceLimit(0.5)
+        async with waiting:
+            while True:
+                await asyncio.sleep(0.01)
+                waiting.received(1)
+
+    with pytest.raises(RestError, match="the body came too slowly") as refused:
+        await drip()
+    assert refused.value.status == 408
+
+
+@in_loop
+async def test_a_body_that_comes_fast_enough_may_take_longer_than_the_limit_of_a_piece():
+    waiting = PieceLimit(0.5)
+    async with waiting:
+        for _ in range(30):
+            await asyncio.sleep(0.05)
+            waiting.received(4096)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not tell how often a task was cancelled")
 @in_loop
 async def test_a_task_that_the_server_cancels_as_the_client_goes_is_cancelled():

@@ -144,6 +144,14 @@ def test_good_certificates_pass(ours, theirs):
     check_certificates(TritonConfig())
 
 
+@pytest.mark.parametrize("cloud", ["allow_vertex_ai", "allow_sagemaker"])
+def test_a_port_of_a_cloud_beside_one_that_asks_for_certificates_is_refused(ours, cloud):
+    files = {"http_server_cert": ours.chain, "http_server_key": ours.key, "http_root_cert": ours.root}
+    check_certificates(TritonConfig(http_use_ssl=True, **files, **{cloud: True}))
+    with pytest.raises(PyTritonValidationError, match="leave one of both out"):
+        check_certificates(TritonConfig(http_use_ssl_mutual=True, **files, **{cloud: True}))
+
+
 @pytest.mark.parametrize("name", ["grpc_server_cert", "grpc_server_key", "grpc_root_cert"])
 def test_a_file_that_does_not_exist_is_named(ours, tmp_path, name):
     good = {"grpc_use_ssl_mutual": True, "grpc_root_cert": ours.root}

@@ -87,6 +87,12 @@ def test_crashes_of_long_ago_do_not_count(crashes):
     assert crashes.record(by_attacker) == []
 
 
+def test_addresses_of_a_network_are_one_client(crashes):
+    for number in range(2):
+        assert crashes.record([request(f"2001:db8:0:7::{number:x}"), request(OTHER, False)]) == []
+    assert crashes.record([request("2001:db8:0:7:a:b:c:d"), request(OTHER, False)]) == [("2001:db8:0:7::/64", 60.0)]
+
+
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.3.2.1", "::1", ""])
 def test_this_machine_is_never_refused(crashes, peer):
     assert [crashes.record([request(peer), request(OTHER, False)]) for _ in range(5)] == [[]] * 5
