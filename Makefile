@@ -14,10 +14,10 @@ SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*
 # pip would compile all modules of a package, and few of them are used: an interpreter compiles what it imports. The tests
 # start hundreds, which find what the first one has compiled.
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
-demo test thorough test-pages test-python-proxy unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
+demo test thorough test-pages test-python-proxy test-triton-endpoints unit coverage interpreters: export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo test thorough test-pages test-python-proxy test-cluster test-gguf test-torch unit coverage interpreters newer lint types docs fuzz \
-  fuzz-service wheel bench clean
+.PHONY: demo test thorough test-pages test-python-proxy test-triton-endpoints test-cluster test-gguf test-torch unit coverage \
+  interpreters newer lint types docs fuzz fuzz-service wheel bench clean
 
 demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
@@ -29,10 +29,15 @@ test: $(VENV)/.with-test
 # tools; and the Python proxy, with the tests that could differ.
 thorough: $(VENV)/.with-test newer
 	$(BIN)/python -m pytest $(PARALLEL) -m thorough --ignore tests/unit
-	$(MAKE) test-python-proxy
+	$(MAKE) test-python-proxy test-triton-endpoints
 
 test-python-proxy: $(VENV)/.with-test
 	PYTRITON_PROXY=python $(BIN)/python -m pytest $(PARALLEL) -m "not either_proxy" tests/server
+
+# What has ended the bundled server, at its own endpoints in place of the edge.
+test-triton-endpoints: $(VENV)/.with-test
+	PYTRITON_TRITON_CONFIG_HTTP_FRONTEND=triton PYTRITON_TRITON_CONFIG_GRPC_FRONTEND=triton \
+	$(BIN)/python -m pytest tests/server/test_hostile_requests.py tests/server/test_hostile_loads.py
 
 # Of make thorough, what users read and see.
 test-pages: $(VENV)/.with-test

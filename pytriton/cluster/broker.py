@@ -80,7 +80,7 @@ class Peer(ABC):
         """Act on a frame; ``rest`` are the further parts of its message."""
 
     @abstractmethod
-    def hear(self, kind: bytes, parts: Parts) -> None:
+    def on_message(self, kind: bytes, parts: Parts) -> None:
         """Act on another message."""
 
     def probe(self) -> None:
@@ -270,7 +270,7 @@ class Broker:
             else:
                 arrived = True
         if arrived:
-            self._has_more = self._hear()
+            self._has_more = self._receive()
         for connection in self.full:
             self._poll.modify(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
         now = time.monotonic()
@@ -313,7 +313,7 @@ class Broker:
         self.full.discard(connection)
         connection.ended(error)
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Act on what peers have sent; whether there may be more."""
         for _ in range(MESSAGES):
             message = self.router.receive()
@@ -333,7 +333,7 @@ class Broker:
                 frame = decode([first, *parts])
                 peer.take(frame, [*parts[frame.region != NO_REGION :]])
             else:
-                peer.hear(first, [*parts])
+                peer.on_message(first, [*parts])
         except Exception as error:  # whatever it sent: the others are served on
             LOGGER.debug("what a peer sent cannot be read", exc_info=True)
             self.refuse(identity, f"what it sent cannot be read: {error}", "peer")

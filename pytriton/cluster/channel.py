@@ -141,7 +141,7 @@ class RemoteChannel:
             PeerGoneError: The connection was lost.
         """
         self.tell(HELLO, {"protocol": PROTOCOL, "host": socket.gethostname(), **hello})
-        answer = self.hear(timeout_s)
+        answer = self.receive_message(timeout_s)
         if answer is None:
             return None
         kind, content = answer
@@ -152,7 +152,7 @@ class RemoteChannel:
             raise PeerGoneError(f"the other side says {kind!r} instead of welcoming this one")
         return content
 
-    def hear(self, timeout_s: float) -> tuple[bytes, Any] | None:
+    def receive_message(self, timeout_s: float) -> tuple[bytes, Any] | None:
         """The next message that is no frame, and its content from JSON; None at the timeout.
 
         Raises:

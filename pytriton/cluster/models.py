@@ -365,7 +365,7 @@ class JoinedWorker(Peer):
         self.credits = 1
         self.batches: dict[int, Batch] = {}
         self._pace = WorkerPace()
-        self._untold = 0  # replies of streams that were taken, and the worker does not know of
+        self._unreported = 0  # replies of streams that were taken, and the worker does not know of
         self._reports = BatchCounter(model.observation, model.config)
         self._calls = PendingCalls(model.calls, broker, identity)
 
@@ -414,7 +414,7 @@ class JoinedWorker(Peer):
         """Send a reply on; ``busy_s`` is how many seconds the batch of a last reply was in the worker."""
         batch.answered = True
         if frame.more:
-            self._untold += 1
+            self._unreported += 1
         else:
             del self.batches[frame.number]
             batch.worker = None
@@ -434,12 +434,12 @@ class JoinedWorker(Peer):
 
     def tell_taken(self) -> None:
         """Tell it how many replies of streams were taken, unless a proxy has too many already."""
-        if self._untold >= TELL_TAKEN and not any(batch.connection.is_congested() for batch in self.batches.values()):
-            told, self._untold = self._untold, 0
+        if self._unreported >= TELL_TAKEN and not any(batch.connection.is_congested() for batch in self.batches.values()):
+            told, self._unreported = self._unreported, 0
             self.forward(Frame(RELEASE), told)
 
     @override
-    def hear(self, kind: bytes, parts: Parts) -> None:
+    def on_message(self, kind: bytes, parts: Parts) -> None:
         if kind == TAKEN:
             return self._begin(NUMBER.unpack(parts[0])[0])
         if kind == CALL:

@@ -137,7 +137,7 @@ class JoinedProxy(Peer):
         self._send_waiting()
 
     @override
-    def hear(self, kind: bytes, parts: Parts) -> None:
+    def on_message(self, kind: bytes, parts: Parts) -> None:
         if kind != BYE:
             raise ValueError(f"it has joined, and says {kind!r}")
         self.broker.forget(self)

@@ -195,7 +195,7 @@ class RemoteWorker:
             return None
         if "derive" in content:
             channel.tell(DERIVED, derive_tensors(self._function, self._model, content["derive"]))
-            channel.hear(ANSWER_S)
+            channel.receive_message(ANSWER_S)
             return None
         served = self._serve(content)
         is_concurrent = served.binding.model_config.decoupled or is_async(self._function)

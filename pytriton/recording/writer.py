@@ -155,7 +155,7 @@ class Outbox:
         self._waiting: deque[tuple[MakeRecords, int, int]] = deque()  # with numbers of requests and bytes
         self._bytes, self._is_open, self._has_failed = 0, True, False
         self._counts: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()  # not told to write() yet
+        self._unreported: Counter[str] = Counter()  # not told to write() yet
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -174,7 +174,7 @@ class Outbox:
         """Add to the counts."""
         with self._changed:
             self._counts.update(requests)
-            self._untold.update(requests)
+            self._unreported.update(requests)
 
     def lose(self, requests: int, error: Exception) -> None:
         """Count requests of which no records can be made."""
@@ -250,5 +250,5 @@ class Outbox:
 
     def _tell(self, records: list[bytes]) -> None:
         with self._changed:
-            lost, self._untold = self._untold, Counter()
+            lost, self._unreported = self._unreported, Counter()
         self._write(records, lost["dropped"], lost["too_large"])

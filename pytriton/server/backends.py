@@ -96,16 +96,16 @@ def choose_proxy(
         PyTritonValidationError: ``proxy`` is none of PROXIES.
         NativeProxyError: The native proxy was asked for and cannot be used.
     """
-    wish = f"proxy={proxy!r}"
+    setting = f"proxy={proxy!r}"
     forced = proxy == NATIVE
     if proxy == AUTO:
         proxy = environment.get(PROXY_VARIABLE) or AUTO
-        wish = f"{PROXY_VARIABLE}={proxy}"
+        setting = f"{PROXY_VARIABLE}={proxy}"
         forced = ours and proxy == NATIVE
     if proxy not in PROXIES:
         raise PyTritonValidationError(f"proxy is {proxy!r}; choose one of {', '.join(map(repr, PROXIES))}")
     if proxy == PYTHON:
-        return ProxyChoice(False, f"{wish} asks for it", asked=True)
+        return ProxyChoice(False, f"{setting} asks for it", asked=True)
     reason = ""
     if not ours:
         reason = "the server is not launched by this process, and has its own backends"

@@ -99,8 +99,8 @@ def uses_edge(config: TritonConfig, library: Path = LIBRARY) -> bool:
     """
     if config.allow_http is False:
         return False
-    wish = config.http_frontend or "native"
-    reason = _unusable(library) if wish == "native" else "the server's own HTTP endpoint was chosen"
+    chosen = config.http_frontend or "native"
+    reason = _unusable(library) if chosen == "native" else "the server's own HTTP endpoint was chosen"
     if not reason:
         return True
     if config.http_frontend == "native":
@@ -111,7 +111,7 @@ def uses_edge(config: TritonConfig, library: Path = LIBRARY) -> bool:
     if given:
         raise PyTritonValidationError(
             f"only the edge has {', '.join(given)}: set http_frontend='native'"
-            + (f", which cannot be used, because {reason}" if wish == "native" else "")
+            + (f", which cannot be used, because {reason}" if chosen == "native" else "")
         )
     return False
 

@@ -158,10 +158,10 @@ def _readable_file(config: TritonConfig, protocol: str, option: str) -> Path:
     name = f"{protocol}_{option}"
     path: Path | None = getattr(config, name)
     if path is None:
-        wish = f"{protocol}_use_ssl"
-        if getattr(config, f"{wish}_mutual"):
-            wish += "_mutual"
-        raise PyTritonValidationError(f"{wish} needs {name}, the path of a PEM file")
+        switch = f"{protocol}_use_ssl"
+        if getattr(config, f"{switch}_mutual"):
+            switch += "_mutual"
+        raise PyTritonValidationError(f"{switch} needs {name}, the path of a PEM file")
     try:
         path.read_bytes()
     except OSError as error:

@@ -82,6 +82,7 @@ ENVIRONMENT = {  # of the clouds' containers
     "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "shout",
 }
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
+INSTANCES = {"instances": ["a"]}
 CONFIGURATIONS: dict[str, tuple[dict[str, Any], TritonSecurityConfig, dict[str, Any]]] = {
     "default": ({}, TritonSecurityConfig(SERVERS), {}),
     "metrics at the HTTP port": ({"http_metrics": True}, TritonSecurityConfig(SERVERS), {}),
@@ -122,8 +123,10 @@ def serving(name: str, **options: Any) -> Iterator[Triton]:
             for variable, value in ENVIRONMENT.items():
                 patch.setenv(variable, value)
         given = {"http_frontend": "native", **given, **options}
-        has_one_port = given.pop("has_one_port", False)
+        has_one_port, is_local = given.pop("has_one_port", False), given.pop("is_local", True)
         config = stack.enter_context(local_config(**given))
+        if not is_local:
+            config = replace(config, http_address="0.0.0.0")
         if has_one_port:
             config = replace(config, grpc_port=config.http_port)
         app = RestConfig(port=port, mcp=True, **rest)
@@ -363,12 +366,29 @@ def test_a_page_behind_a_proxy_calls_a_server_for_this_machine_under_a_name_that
         assert client.get(base, headers=headers).status_code == status
 
 
+@pytest.mark.parametrize(("hosts", "status"), [(None, 200), (["models.example"], 403)])
+def test_a_server_for_all_addresses_asks_pages_for_a_known_name_once_there_are_names(hosts, status):
+    request = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]}
+    bodies = {"v2/models/shout/infer": request, "predict/shout": {"text": "a"}, "v1/models/shout:predict": INSTANCES}
+    with (
+        serving("open", http_hosts=hosts, is_local=False) as triton,
+        httpx.Client(timeout=DEADLINE_S, trust_env=False) as client,
+    ):
+        port = triton._config.http_port
+        for path, body in bodies.items():
+            url = f"http://{LOCALHOST}:{port}/{path}"
+            for name, expected in (("evil.example", status), ("models.example", 200), (LOCALHOST, 200)):
+                headers = {"Host": f"{name}:{port}", "Origin": f"http://{name}:{port}"}
+                assert client.post(url, json=body, headers=headers).status_code == expected, (path, name)
+            assert client.post(url, json=body, headers={"Host": "evil.example"}).status_code == 200  # of no page
+
+
 def test_a_page_of_another_site_runs_nothing_at_any_port():
     request = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]}
     with serving("open") as triton, httpx.Client(timeout=DEADLINE_S, trust_env=False) as client:
         for port in (triton._rest.port, triton._config.http_port):
             base = f"http://{LOCALHOST}:{port}"
-            calls = {"/predict/shout": {"text": "a"}, "/v1/models/shout:predict": {"instances": ["a"]}}
+            calls = {"/predict/shout": {"text": "a"}, "/v1/models/shout:predict": INSTANCES}
             if port == triton._config.http_port:
                 calls["/v2/models/shout/infer"] = request
             for path, body in calls.items():

@@ -38,7 +38,7 @@ std::optional<int> weight_of(std::string_view parameters) {
   return parse_weight(parameters.substr(2));
 }
 
-struct Wishes {
+struct AcceptedCodings {
   int gzip = kAbsent, deflate = kAbsent, identity = kAbsent, any = kAbsent;
   bool has_others = false;
 
@@ -124,18 +124,18 @@ class Compression {
 }  // namespace
 
 Coding coding_of(const Request& request) {
-  Wishes wishes;
+  AcceptedCodings accepted;
   unsigned elements = 0;
   for (const Header& header : request.headers) {
     if (!equals_ignoring_case(header.name, "accept-encoding")) continue;
     for (std::string_view rest = header.value; !rest.empty();) {
       if (++elements > kMostElements) return Coding::identity;
       const size_t comma = rest.find(',');
-      wishes.add(rest.substr(0, comma));
+      accepted.add(rest.substr(0, comma));
       rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
     }
   }
-  return elements ? wishes.best() : Coding::identity;
+  return elements ? accepted.best() : Coding::identity;
 }
 
 void send_as_accepted(Exchange& exchange, Response&& response) {

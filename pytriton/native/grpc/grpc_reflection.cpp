@@ -88,10 +88,10 @@ bool has_symbol(const DescribedFile& file, std::string_view symbol) {
 }
 
 // The file that is asked for, with those that it needs; empty: there is none.
-std::string files_of(unsigned wish, std::string_view value) {
+std::string files_of(unsigned asked, std::string_view value) {
   std::string files;
   for (const DescribedFile& each : kDescribedFiles) {
-    const bool is_meant = wish == kFileByName ? each.name == value : wish == kFileOfSymbol && has_symbol(each, value);
+    const bool is_meant = asked == kFileByName ? each.name == value : asked == kFileOfSymbol && has_symbol(each, value);
     if (!is_meant) continue;
     for (const DescribedFile* file = &each; file; file = file->needs) ProtoWriter(files).bytes(1, file->content);
     break;
@@ -104,12 +104,12 @@ std::string files_of(unsigned wish, std::string_view value) {
 std::string reflect(std::string_view request) {
   ProtoReader reader(request);
   std::string_view host, value;
-  unsigned wish = 0;
+  unsigned asked = 0;
   while (const unsigned field = reader.next()) {
     if (field == kHost) {
       host = reader.bytes();
     } else if (field >= kFileByName && field <= kServices) {
-      wish = field;
+      asked = field;
       value = reader.bytes();
     } else {
       reader.skip();
@@ -119,18 +119,18 @@ std::string reflect(std::string_view request) {
   ProtoWriter writer(text), of(inner);
   if (!host.empty()) writer.bytes(kValidHost, host);
   writer.bytes(kOriginal, request);
-  if (wish == kServices) {
+  if (asked == kServices) {
     for (const std::string_view name : kServiceNames) {
       std::string entry;
       ProtoWriter(entry).bytes(1, name);
       of.bytes(1, entry);
     }
     writer.bytes(kServiceList, inner);
-  } else if (const std::string files = files_of(wish, value); !files.empty()) {
+  } else if (const std::string files = files_of(asked, value); !files.empty()) {
     writer.bytes(kFiles, files);
   } else {
-    of.varint(1, wish ? grpc::kNotFound : grpc::kInvalidArgument);
-    of.bytes(2, wish ? "there is nothing of this name" : "the request asks for nothing");
+    of.varint(1, asked ? grpc::kNotFound : grpc::kInvalidArgument);
+    of.bytes(2, asked ? "there is nothing of this name" : "the request asks for nothing");
     writer.bytes(kFault, inner);
   }
   return text;

@@ -10,7 +10,7 @@
 namespace pytriton::http {
 
 // JSON of the server's, followed by kPadding readable bytes: its metadata, those of a model, its configuration,
-// statistics, or the index, of ready models alone if that is wished. Throws Failure.
+// statistics, or the index, of ready models alone if that is asked for. Throws Failure.
 std::string describe(TRITONSERVER_Server* server, Action action, const Target& target, bool ready_alone = false);
 
 // Answers a request whose action is_metadata().

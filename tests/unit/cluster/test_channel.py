@@ -27,7 +27,7 @@ def test_a_connection_that_was_there_at_the_first_look_is_missed_when_it_is_lost
             assert router.poll(DEADLINE_S * 1e3)
             router.close(0)
             with pytest.raises(PeerGoneError, match="the connection was lost"):
-                channel.hear(DEADLINE_S)
+                channel.receive_message(DEADLINE_S)
         finally:
             channel.close()
             router.close(0)
