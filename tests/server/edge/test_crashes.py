@@ -10,9 +10,11 @@ from contextlib import closing
 
 import httpx
 import pytest
+from tritonclient.grpc import service_pb2
 
 from pytriton.triton import Triton
 from tests.server.conftest import LOCALHOST
+from tests.server.edge import http2
 from tests.server.edge.test_edge import INFER, native
 from tests.server.gated import Gated
 from tests.server.own_server import server_of
@@ -27,7 +29,7 @@ ATTACKER = "127.0.0.66"
 def attacker(monkeypatch):
     """Makes connections from an address that counts as that of another machine."""
     monkeypatch.setattr("pytriton.server.crashes.is_loopback", lambda peer: peer != ATTACKER)
-    return lambda config: socket.create_connection((LOCALHOST, config.http_port), 30, (ATTACKER, 0))
+    return lambda port: socket.create_connection((LOCALHOST, port), 30, (ATTACKER, 0))
 
 
 def asks(connection: socket.socket) -> bool:
@@ -56,13 +58,26 @@ def restarts(triton: Triton) -> int:
         return int(re.search(r"^pytriton_server_restarts_total (\d+)$", client.get("http://x/metrics").text, re.M)[1])
 
 
-def test_a_client_whose_requests_preceded_three_crashes_is_refused_and_others_are_served(attacker, caplog):
-    gated = Gated()
+def grpc_call() -> bytes:
+    tensor = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 1])
+    request = service_pb2.ModelInferRequest(model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)])
+    return http2.PREFACE + http2.settings() + http2.call(1, request.SerializeToString())
+
+
+ATTACKS = {
+    "http": (INFER.encoded(), "/v2/models/m/infer"),
+    "grpc": (grpc_call(), "/inference.GRPCInferenceService/ModelInfer"),
+}
+
+
+@pytest.mark.parametrize("protocol", ATTACKS)
+def test_a_client_whose_requests_preceded_three_crashes_is_refused_and_others_are_served(attacker, caplog, protocol):
+    gated, (request, target) = Gated(), ATTACKS[protocol]
     with native(gated) as triton:
         for crash in range(3):
             assert restarts(triton) == crash
-            with closing(attacker(triton.config)) as connection:
-                connection.sendall(INFER.encoded())
+            with closing(attacker(getattr(triton.config, f"{protocol}_port"))) as connection:
+                connection.sendall(request)
                 gated.wait_called()
                 assert is_served(triton)  # by another client
                 pid = server_of(triton.config)
@@ -71,14 +86,14 @@ def test_a_client_whose_requests_preceded_three_crashes_is_refused_and_others_ar
                 gated.gate.open()
                 gated.reset()
                 wait_for(lambda: triton.is_connected() and is_served(triton), "the next server")
-        with closing(attacker(triton.config)) as connection:
+        with closing(attacker(triton.config.http_port)) as connection:
             assert not asks(connection)
         assert is_served(triton)
     lines = [each.getMessage() for each in caplog.records if "launching the server again" in each.getMessage()]
     assert len(lines) == 3
     for line in lines:
         expected = (
-            r"it died \(exit status 139: SIGSEGV\); in flight over HTTP were 'POST /v2/models/m/infer' with \d+ bytes"
+            rf"it died \(exit status 139: SIGSEGV\); in flight over HTTP were 'POST {re.escape(target)}' with \d+ bytes"
         )
         assert re.search(f"{expected} from {re.escape(ATTACKER)}", line)
     refusals = [each.getMessage() for each in caplog.records if "is refused" in each.getMessage()]
