@@ -165,7 +165,7 @@ def call(dtype: str, count: int, raw: bytes = b"", **contents: list[object]) -> 
 
 CALLS = {
     "raw": (lambda: call("FP32", SIZE // 4, bytes(SIZE)), 4),
-    "numbers of a byte each": (lambda: call("INT64", SIZE, int64_contents=[0] * SIZE), 24),
+    "numbers of a byte each": (lambda: call("INT64", SIZE, int64_contents=[0] * SIZE), 40),
     "numbers of four bytes each": (lambda: call("FP32", SIZE // 4, fp32_contents=[0.0] * (SIZE // 4)), 6),
     "texts": (lambda: call("BYTES", SIZE // 2, bytes_contents=[b""] * (SIZE // 2)), 14),
     "contents that do not fit": (lambda: call("FP32", 1, fp64_contents=[0.0] * (SIZE // 8)), 4),
