@@ -434,7 +434,9 @@ class JoinedWorker(Peer):
 
     def tell_taken(self) -> None:
         """Tell it how many replies of streams were taken, unless a proxy has too many already."""
-        if self._unreported >= TELL_TAKEN and not any(batch.connection.is_congested() for batch in self.batches.values()):
+        if self._unreported >= TELL_TAKEN and not any(
+            batch.connection.is_congested() for batch in self.batches.values()
+        ):
             told, self._unreported = self._unreported, 0
             self.forward(Frame(RELEASE), told)
 
