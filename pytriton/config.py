@@ -132,8 +132,8 @@ class TritonConfig:
     )
     http_hosts: list[str] | None = _option(
         ITEMS,
-        "native: names by which browsers may call a server for this machine alone, such as that of a proxy in front, "
-        "beside addresses, `localhost` and the machine's name; `*` is any; none",
+        "native: names by which browsers may call, such as that of a proxy in front, beside addresses, `localhost` and "
+        "the machine's name; `*` is any; none",
         native=True,
     )
     allow_grpc: bool | None = _option(FLAG, "serve gRPC; true")

@@ -6,7 +6,7 @@ What other programs send has no ``Origin``.
 
 A page elsewhere could still have its own host's name lead to this machine (DNS rebinding). So pages, ``/mcp``, and
 apps for this machine alone are reached under known names: addresses, ``localhost``, the machine's name, and those in
-``RestConfig.hosts``. If there are such, browsers need a known name for all calls.
+``RestConfig.hosts``. If there are such, the app's own pages call under a known name alone.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class Sites:
         """
         headers = dict(scope["headers"])
         route = APPLICATION_ROUTES[path]
-        is_local = self._is_local and route.group != "health"
-        if route.known_names or is_local or (self._has_names and b"origin" in headers):
+        if route.known_names or (self._is_local and route.group != "health"):
             self._check_host(headers, scope)
         if scope["method"] not in READING or path == "/mcp":
-            self._check_origin(headers)
+            self._check_origin(headers, scope)
 
     def _check_host(self, headers: Mapping[bytes, bytes], scope: Any) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
@@ -61,15 +60,16 @@ class Sites:
             return
         raise RestError(403, "FORBIDDEN", f"this app is not known as {name!r:.200}; see RestConfig.hosts")
 
-    def _check_origin(self, headers: Mapping[bytes, bytes]) -> None:
+    def _check_origin(self, headers: Mapping[bytes, bytes], scope: Any) -> None:
         origin, site = (headers.get(name, b"").decode("latin-1") for name in (b"origin", b"sec-fetch-site"))
-        if not origin and site in ("", "none", "same-origin"):
-            return
-        if site == "same-origin" or ANY in self._origins or origin in self._origins:
+        if (not origin and site in ("", "none")) or ANY in self._origins or origin in self._origins:
             return
         _, is_url, host = origin.lower().partition("://")
         # Of a page that was fetched in plain HTTP, a browser does not say whether it is of another site.
-        if is_url and not site and host == headers.get(b"host", b"").decode("latin-1").lower():
+        is_same = is_url and not site and host == headers.get(b"host", b"").decode("latin-1").lower()
+        if site == "same-origin" or is_same:
+            if self._has_names:
+                self._check_host(headers, scope)
             return
         raise RestError(403, "FORBIDDEN", f"pages of {origin or 'other sites'} may not call this; see RestConfig.cors")
 

@@ -102,9 +102,10 @@ class Crashes:
             The addresses, or networks, that are refused from now on, and for how many seconds.
         """
         self.count += 1
-        peers = {request.peer for request in requests} - {""}  # which may be the app, for clients among these
-        in_flight = {request.peer for request in requests if request.is_in_flight} if len(peers) > 1 else set()
-        self._suspects.append({_network(peer) for peer in in_flight if peer and not is_loopback(peer)})
+        clients = [request for request in requests if request.peer]  # the app may stand for some of these
+        networks = {_network(request.peer) for request in clients}
+        in_flight = [request.peer for request in clients if request.is_in_flight] if len(networks) > 1 else []
+        self._suspects.append({_network(peer) for peer in in_flight if not is_loopback(peer)})
         found = Counter(peer for suspects in self._suspects for peer in suspects)
         refused = []
         for peer in self._suspects[-1]:
@@ -122,4 +123,7 @@ class Crashes:
 
 def _network(peer: str) -> str:
     """Of an IPv6 address its network of 64 bits, as the edge writes it; else the address."""
-    return str(ipaddress.ip_network((peer, 64), strict=False)) if ":" in peer else peer
+    try:
+        return str(ipaddress.IPv6Network((peer, 64), strict=False))
+    except ValueError:
+        return peer

@@ -63,11 +63,11 @@ inline void check_end(simdjson::ondemand::document& document) {
 // Reserves what it takes to read a large text: the parser's index, its texts, and the arrays. Throws Failure if there
 // is no memory.
 Charge reserve_reading(Exchange& exchange, std::string_view text);
+uint64_t reading_bytes(std::string_view text);  // how much that is
 
 // Answers an exchange on another thread, as its body begins with so many bytes of JSON that reading them takes long.
 // What is thrown is the answer.
 void answer_in_background(Exchange& exchange, size_t json_bytes, std::function<void(Exchange&)> answer);
-uint64_t reading_bytes(std::string_view text);  // how much that is
 
 // Reads a value that nobody needs. Throws Failure if it is malformed, or deeper than that many levels.
 void skip(JsonValue value, unsigned levels);

@@ -167,6 +167,25 @@ def test_a_page_of_another_site_runs_nothing(path, headers, options, may_call):
     assert (request(app, "POST", path, headers).status_code != 403) == may_call
 
 
+NAMED = {"hosts": ["models.example"]}
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "options", "may_call"),
+    [
+        ("evil.example", "http://evil.example", {}, True),
+        ("evil.example", "http://evil.example", NAMED, False),
+        ("models.example", "http://models.example", NAMED, True),
+        ("127.0.0.1", "http://127.0.0.1", NAMED, True),
+        ("evil.example", None, NAMED, True),  # of no page
+        ("other.example", "https://shop.example", {**NAMED, "cors": ["https://shop.example"]}, True),
+    ],
+)
+def test_own_pages_call_models_under_a_known_name_once_there_are_names(host, origin, options, may_call):
+    headers = {"Host": host} | ({} if origin is None else {"Origin": origin})
+    assert (request(app_of(**options), "POST", "/predict/m", headers).status_code != 403) == may_call
+
+
 @pytest.mark.parametrize("path", ["/", "/mcp", "/docs", "/openapi.json", "/pages/models", "/pages/static/app.js"])
 @pytest.mark.parametrize(
     ("host", "options", "is_known"),

@@ -93,6 +93,16 @@ def test_addresses_of_a_network_are_one_client(crashes):
     assert crashes.record([request("2001:db8:0:7:a:b:c:d"), request(OTHER, False)]) == [("2001:db8:0:7::/64", 60.0)]
 
 
+def test_a_proxy_with_several_addresses_of_a_network_is_the_only_client_of_all(crashes):
+    by_proxy = [request("2001:db8:0:7::1"), request("2001:db8:0:7::2", False)]
+    assert [crashes.record(by_proxy) for _ in range(5)] == [[]] * 5
+
+
+def test_an_address_that_cannot_be_read_is_itself(crashes):
+    found = [crashes.record([request("2001:db8:?"), request(OTHER, False)]) for _ in range(3)]
+    assert found == [[], [], [("2001:db8:?", 60.0)]]
+
+
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.3.2.1", "::1", ""])
 def test_this_machine_is_never_refused(crashes, peer):
     assert [crashes.record([request(peer), request(OTHER, False)]) for _ in range(5)] == [[]] * 5
