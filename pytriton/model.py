@@ -134,7 +134,8 @@ class Model:
         in_flight = self._pool.batches_in_flight if self._sends_ahead else None
         if in_flight is not None and isinstance(self.config.batcher, SequenceBatcher):
             in_flight = 1  # else the server sends the next request of a sequence before the one before it is answered
-        config = replace(self.config, version_policy=self.version_policy)
+        parameters = {**self.config.backend_parameters, **self._pool.parameters}
+        config = replace(self.config, version_policy=self.version_policy, backend_parameters=parameters)
         if in_flight is not None:
             check_batcher_of_proxy(config, "coroutine functions, decoupled models and remote workers")
         in_place = self._scales_in_place()

@@ -3,23 +3,31 @@
 Both are bound like callables, to a name that clients call, and have the tensors of the models behind them::
 
     triton.bind("ranker", Split({"ranker-1": 0.9, "ranker-2": 0.1}, by="user"))
+
+The edge passes requests on itself (``native/kserve/traffic.cpp``); the callable here does so with those that come
+another way, such as steps of a ``Pipeline``, and with all requests where the edge cannot.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import math
 import random
+import secrets
+import threading
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytriton import forks
 from pytriton.composition.handle import ModelHandle
+from pytriton.composition.traffic_file import FILE_PARAMETER, TrafficFile
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.introspection import override
 from pytriton.logs import get_logger
@@ -33,11 +41,8 @@ from pytriton.signature.examples import Example
 from pytriton.signature.schema import Signature
 from pytriton.signature.served import OwnForm
 from pytriton.worker.context import current_binding
-from pytriton.worker.observation import Observation
+from pytriton.worker.metrics import TrafficCount
 from pytriton.worker.origin import current_origin
-
-if TYPE_CHECKING:
-    from pytriton.worker.metrics import CallableMetrics
 
 __all__ = ["Shadow", "Split"]
 
@@ -50,6 +55,7 @@ LEAST_IN_FLIGHT = 1024  # of a model that only waits
 COPIES_IN_FLIGHT = 16
 MOST_WEIGHT = 1e9
 REPORTED_DIFFERENCES = 3
+MASK = 2**64 - 1
 
 
 class Router(Workers):
@@ -57,15 +63,22 @@ class Router(Workers):
 
     Attributes:
         targets: Their names; all have the same tensors.
-        counts: Of requests.
+        outcomes: What is counted.
     """
 
     targets: tuple[str, ...]
+    outcomes: tuple[str, ...]
 
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = tuple(targets)
-        self.counts: Counter[str] = Counter()
-        self._observation: Observation | None = None
+        self._counted: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in this process, by the router's model
+        self._files: dict[str, TrafficFile] = {}
+        self._changing = threading.Lock()
+        forks.register(self)
+
+    def after_fork(self) -> None:
+        """In a forked child, leave the files to the parent."""
+        self._files, self._changing = {}, threading.Lock()
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -76,21 +89,70 @@ class Router(Workers):
     def weights(self, weights: Mapping[str, float]) -> None:
         raise PyTritonInvalidOperationError(f"{type(self).__name__} has no weights")
 
+    @property
+    def counts(self) -> Counter[str]:
+        """How many requests had which outcome."""
+        return sum(self.counts_by_model().values(), Counter[str]())
+
+    def counts_by_model(self) -> dict[str, Counter[str]]:
+        """The same, by the name to which this is bound."""
+        found = {model: Counter(counts) for model, counts in [*self._counted.items()]}
+        for model, file in [*self._files.items()]:
+            found.setdefault(model, Counter()).update(dict(zip(self.outcomes, file.counts(), strict=True)))
+        return found
+
     def counted(self) -> dict[str, int]:
         """As :meth:`Traffic.counted`."""
         return dict(self.counts)
 
-    def count(self, what: str) -> None:
-        """Count a request, for Prometheus too, where the model has its name; in the callable, or a task of it."""
-        self.counts[what] += 1
-        metrics = None if self._observation is None else self._observation.metrics
+    def count(self, outcome: str) -> None:
+        """Count a request; in the callable, or a task of it."""
         binding = current_binding.get()
-        if binding is not None and metrics is not None:
-            self._count_in(metrics, binding.model_config.model_name, what)
+        self._counted["" if binding is None else binding.model_config.model_name][outcome] += 1
 
     @abstractmethod
-    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
-        """Count a request for Prometheus."""
+    def samples(self) -> Iterator[TrafficCount]:
+        """The counts as metrics."""
+
+    @abstractmethod
+    def edge_options(self) -> dict[str, Any] | None:
+        """What the edge has to know beside the targets and their weights; None if it cannot pass requests on."""
+
+    @abstractmethod
+    def edge_weights(self) -> list[float]:
+        """The weights of the targets, as the edge reads them."""
+
+    def tell_edge(self, model: ServedModel, sockets: Path) -> dict[str, str]:
+        """Have the edge pass requests on.
+
+        Args:
+            model: To whose name this is bound.
+            sockets: Path of its sockets less their ``.<instance>`` suffix.
+
+        Returns:
+            What the model's configuration needs for that.
+        """
+        options, name = self.edge_options(), model.config.model_name
+        if options is None or model.config.response_cache is not None:
+            return {}
+        path = Path(f"{sockets}.{secrets.token_hex(8)}.traffic")
+        options["targets"] = self.targets
+        with self._changing:
+            if (before := self._files.pop(name, None)) is not None:
+                self._counted[name].update(dict(zip(self.outcomes, before.counts(), strict=True)))
+            self._files[name] = TrafficFile(path, options, self.edge_weights(), len(self.outcomes))
+        return {FILE_PARAMETER: path.name}
+
+    def open(self, model: str, is_open: bool) -> None:
+        """Whether the edge passes on the requests for a model; not while they are recorded."""
+        if (file := self._files.get(model)) is not None:
+            file.open(is_open)
+
+    def _weigh(self) -> None:
+        """Have the edge use the weights of now."""
+        with self._changing:
+            for file in self._files.values():
+                file.weigh(self.edge_weights())
 
     @override
     def instance_count(self) -> int:
@@ -135,10 +197,7 @@ class Router(Workers):
     def pool(self, model: ServedModel) -> WorkerPool:
         name, connector = model.config.model_name, model.context.connector
         handles = {target: ModelHandle(target, name, connector, is_async=True) for target in self.targets}
-        pool = ThreadWorkerPool([_Passing(self, handles, model.config.decoupled)], model)
-        pool.callees, pool.traffic = frozenset(self.targets), self
-        self._observation = model.observation
-        return pool
+        return _RouterPool(self, _Passing(self, handles, model.config.decoupled), model)
 
     @abstractmethod
     def target_of(self, request: Request) -> str:
@@ -161,6 +220,33 @@ def _form(config: TritonModelConfig) -> tuple[Any, ...]:
         (spec.name, spec.dtype, spec.shape, spec.optional) for spec in (*(config.inputs or ()), *(config.outputs or ()))
     ]
     return tensors, config.batching, config.decoupled
+
+
+class _RouterPool(ThreadWorkerPool):
+    """The callable of a router, for requests that the edge does not pass on."""
+
+    def __init__(self, router: Router, passing: _Passing, model: ServedModel) -> None:
+        super().__init__([passing], model)
+        self.callees, self.traffic = frozenset(router.targets), router
+        self._router = router
+
+    @override
+    def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
+        self.parameters = self._router.tell_edge(self.model, sockets)
+        self.model.observation.follow(self._observe)
+        self._observe()
+        return super().start(sockets, on_disconnect, on_unrecoverable)
+
+    def _observe(self) -> None:
+        observation, config = self.model.observation, self.model.config
+        if observation.metrics is not None:
+            observation.metrics.add_traffic(self._router.samples)
+        self._router.open(config.model_name, observation.recording(config) is None)
+
+    @override
+    def close(self) -> None:
+        self.model.observation.unfollow(self._observe)
+        super().close()
 
 
 class _Passing(OwnForm):
@@ -218,6 +304,7 @@ class Split(Router):
 
     def __init__(self, weights: Mapping[str, float], *, by: str | None = None) -> None:
         super().__init__(tuple(weights))
+        self.outcomes = self.targets
         self.by = by
         self.weights = weights
 
@@ -242,6 +329,7 @@ class Split(Router):
         if not any(weights.values()):
             raise PyTritonBadParameterError("Split got weights of which none is above 0")
         self._weights = {name: float(weights[name]) for name in self.targets}  # whose order decides where a key belongs
+        self._weigh()
 
     def _key_of(self, request: Request) -> Any:
         """The value that the model is chosen by; names of headers have the letter case that the client has chosen."""
@@ -264,20 +352,38 @@ class Split(Router):
         return name
 
     @override
-    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
-        metrics.count_split(model, what)
+    def samples(self) -> Iterator[TrafficCount]:
+        for model, counts in self.counts_by_model().items():
+            for target, count in counts.items():
+                yield TrafficCount("split", (model, target), count)
+
+    @override
+    def edge_options(self) -> dict[str, Any] | None:
+        if self.by is not None and (not self.by.isascii() or self.by == "priority"):  # no parameter there
+            return None
+        return {"kind": "split", "by": self.by}
+
+    @override
+    def edge_weights(self) -> list[float]:
+        return [*self._weights.values()]
 
 
 def _point(key: object) -> float:
-    """A number from 0 to 1 that depends on the key alone."""
-    return int.from_bytes(hashlib.blake2b(str(key).encode(), digest_size=7).digest(), "big") / 2**56
+    """A number from 0 to 1 that depends on the key alone, as in ``native/kserve/traffic.cpp``."""
+    value = 0xCBF29CE484222325  # FNV-1a, and the last step of MurmurHash3
+    for byte in str(key).encode(errors="surrogatepass"):
+        value = (value ^ byte) * 0x100000001B3 & MASK
+    value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & MASK
+    value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & MASK
+    return ((value ^ value >> 33) >> 11) / 2**53
 
 
 class Shadow(Router):
     """A model whose requests go to one model, and copies of some to another, whose answers are compared and dropped.
 
     Copies are sent after the answer, with the lowest priority. While 16 of them are under way, others are dropped, so
-    that a slow model does not slow down the one that answers. Models that stream are not compared.
+    that a slow model does not slow down the one that answers. Models that stream are not compared. With a ``compare``
+    of your own, all requests pass a coroutine of this process.
 
     Args:
         model: Name of the model that answers.
@@ -304,12 +410,24 @@ class Shadow(Router):
         rtol: float = 1e-5,
         atol: float = 1e-8,
     ) -> None:
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
-            raise PyTritonBadParameterError(f"the share of copies is {share!r}; give a number from 0 to 1")
         super().__init__((model, to))
+        self.outcomes = ("same", "different", "failed", "dropped")
         self.share = share
         self._compare = compare or (lambda one, other: _are_close(one, other, rtol, atol))
+        self._tolerance = None if compare else {"rtol": rtol, "atol": atol}
         self._copies: set[asyncio.Task[None]] = set()
+
+    @property
+    def share(self) -> float:
+        """The share of the requests that are copied; assign another one at any time, from any thread."""
+        return self._share
+
+    @share.setter
+    def share(self, share: float) -> None:
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+            raise PyTritonBadParameterError(f"the share of copies is {share!r}; give a number from 0 to 1")
+        self._share = share
+        self._weigh()
 
     @override
     def target_of(self, request: Request) -> str:
@@ -334,8 +452,20 @@ class Shadow(Router):
         task.add_done_callback(self._copies.discard)
 
     @override
-    def _count_in(self, metrics: CallableMetrics, model: str, what: str) -> None:
-        metrics.count_shadow(model, self.targets[1], what)
+    def samples(self) -> Iterator[TrafficCount]:
+        for model, counts in self.counts_by_model().items():
+            for result, count in counts.items():
+                yield TrafficCount("shadow", (model, self.targets[1], result), count)
+
+    @override
+    def edge_options(self) -> dict[str, Any] | None:
+        if self._tolerance is None or not all(map(math.isfinite, self._tolerance.values())):
+            return None
+        return {"kind": "shadow", "priority": self._lowest_priority, **self._tolerance}
+
+    @override
+    def edge_weights(self) -> list[float]:
+        return [1.0, 0.0 if self._target.decoupled else float(self._share)]
 
     async def _copy(self, request: Request, outputs: Outputs, handle: ModelHandle) -> None:
         if (origin := current_origin.get()) is not None:

@@ -173,6 +173,7 @@ class WorkerPool(ABC):
         is_seen_by_server: Whether each worker is a model instance of the server, or several.
         callees: Names of the models that its callables are known to call.
         traffic: Of a model that passes its requests on; else None.
+        parameters: What the model's configuration in the server needs beside what the model says.
     """
 
     is_seen_by_server: ClassVar[bool] = True
@@ -182,6 +183,7 @@ class WorkerPool(ABC):
         self.model = model
         self.callees: frozenset[str] = frozenset()
         self.traffic: Traffic | None = None
+        self.parameters: Mapping[str, str] = {}
 
     @property
     def instances_per_worker(self) -> int:

@@ -274,6 +274,7 @@ class Edge:
             **application,
             "hosts": [*names_of_machine(), *hosts],
             "recent_requests": str(self._recent_path),
+            "traffic": str(self._folder.parent / "sockets"),
             "refused_ns": {peer: int(until * 1e9) for peer, until in self.crashes.refused().items()},
             "restarts": self.crashes.count,
             "histogram_ns": _nanoseconds(HISTOGRAM_BOUNDS_S),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pytriton.constants import HISTOGRAM_BOUNDS_S
 from pytriton.wire.frames import Frame
 from pytriton.worker.interfaces import BatchObserver
 
-__all__ = ["BatchMetrics", "CallableMetrics", "load_prometheus"]
+__all__ = ["BatchMetrics", "CallableMetrics", "TrafficCount", "load_prometheus"]
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 LABELS = ("model", "version")
@@ -83,18 +85,8 @@ class CallableMetrics:
         self._restarts = prometheus.Counter(
             "pytriton_server_restarts", "How often a server was launched again", registry=registry
         )
-        self._split = prometheus.Counter(
-            "pytriton_split_requests",
-            "Requests that a Split has passed on, by the model that got them",
-            labelnames=("model", "target"),
-            registry=registry,
-        )
-        self._shadow = prometheus.Counter(
-            "pytriton_shadow_requests",
-            "Copies of requests that a Shadow has sent or dropped, by what became of them",
-            labelnames=("model", "target", "result"),
-            registry=registry,
-        )
+        self._traffic = _Traffic()
+        registry.register(self._traffic)
         self._models: dict[tuple[str, int], _ModelMetrics] = {}
 
     @classmethod
@@ -114,13 +106,9 @@ class CallableMetrics:
         """A server was launched again."""
         self._restarts.inc()
 
-    def count_split(self, model: str, target: str) -> None:
-        """A ``Split`` has passed a request on."""
-        self._split.labels(model, target).inc()
-
-    def count_shadow(self, model: str, target: str, result: str) -> None:
-        """A copy of a ``Shadow`` was compared or dropped, or has failed."""
-        self._shadow.labels(model, target, result).inc()
+    def add_traffic(self, samples: Callable[[], Iterable[TrafficCount]]) -> None:
+        """Have the counts of a ``Split`` or a ``Shadow`` read whenever metrics are. Once is enough."""
+        self._traffic.sources[samples] = None
 
     def observer(self, model: str, version: int, frame: Frame) -> BatchObserver:
         """Counts a batch."""
@@ -141,6 +129,46 @@ class CallableMetrics:
     def failed(self, model: str, version: str, error: str) -> Any:
         """The counter of one class of errors."""
         return self._failed.labels(model, version, error)
+
+
+class TrafficCount(NamedTuple):
+    """One value of ``pytriton_split_requests_total`` or ``pytriton_shadow_requests_total``.
+
+    Attributes:
+        kind: ``split`` or ``shadow``.
+        labels: The values of its labels.
+    """
+
+    kind: str
+    labels: tuple[str, ...]
+    count: int
+
+
+class _Traffic:
+    """Collects the counts of models that pass requests on, of which the edge counts most."""
+
+    def __init__(self) -> None:
+        self.sources: dict[Callable[[], Iterable[TrafficCount]], None] = {}
+
+    def collect(self) -> Iterable[Any]:
+        family = importlib.import_module("prometheus_client.core").CounterMetricFamily
+        found = Counter[tuple[str, tuple[str, ...]]]()
+        for source in [*self.sources]:
+            for kind, labels, count in source():
+                found[kind, labels] += count  # of all that had the name, one after the other
+        split = family(
+            "pytriton_split_requests",
+            "Requests that a Split has passed on, by the model that got them",
+            labels=("model", "target"),
+        )
+        shadow = family(
+            "pytriton_shadow_requests",
+            "Copies of requests that a Shadow has sent or dropped, by what became of them",
+            labels=("model", "target", "result"),
+        )
+        for (kind, labels), count in found.items():
+            (split if kind == "split" else shadow).add_metric(labels, count)
+        return split, shadow
 
 
 class _ModelMetrics:

@@ -126,7 +126,7 @@ def test_arrays_and_errors_are_passed_on(triton, composed):
     client = composed(Split({"failing": 1}))
     x = np.ones((8, 3), np.float32)
     np.testing.assert_array_equal(client.infer_batch(x)["y"], 2 * x)
-    with pytest.raises(PyTritonClientInferenceServerError, match=r"'failing', called by 'composed'.*not that"):
+    with pytest.raises(PyTritonClientInferenceServerError, match="not that"):
         client.infer_batch(-x)
 
 

@@ -79,6 +79,7 @@ class Charge {
   ~Charge() { drop(); }
 
   uint64_t bytes() const { return bytes_; }
+  Charge another() const { return Charge(share_); }  // of the same share, without bytes
 
   // Has so many bytes from now on. Without a share, nothing is counted.
   Refusal resize(uint64_t bytes) {

@@ -60,6 +60,7 @@ RouteOptions Config::route_options() const {
   options.header_forward_pattern = header_forward_pattern;
   options.grpc_header_forward_pattern = grpc.header_forward_pattern;
   options.server_socket = upstream;
+  options.traffic = traffic;
   options.max_body_bytes = limits.max_body_bytes;
   options.is_traced = is_traced;
   options.predict = predict_options;
@@ -143,6 +144,7 @@ Config read_config(const std::string& path) {
   add("histogram_ns", config.buckets.histogram_ns);
   add("latency_ns", config.buckets.latency_ns);
   add("recent_requests", config.recent_requests);
+  add("traffic", config.traffic);
   add("refused_ns", config.refused_ns);
   add("restarts", config.restarts);
   add("access_log", config.access_log);

@@ -80,6 +80,7 @@ struct Config {
   std::string counters;  // file of those that the application's processes share (shared_counters.h); empty: none
   Buckets buckets;
   bool metrics = false;                       // the server's and ours at /metrics
+  std::string traffic;                        // folder of the files of splits and shadows; empty: none
   std::string recent_requests;                // file of those that came last (recent_requests.h); empty: none
   std::map<std::string, int64_t> refused_ns;  // addresses of clients, until a time of now_ns()
   uint64_t restarts = 0;                      // of the server, for our metrics

@@ -20,6 +20,7 @@ struct RouteOptions {
   std::string header_forward_pattern;           // headers that become parameters of requests; empty: none
   std::string grpc_header_forward_pattern;      // the same, of gRPC's metadata
   std::string server_socket;                    // of the server's own endpoint
+  std::string traffic;                          // folder of the files of splits and shadows; empty: none
   uint64_t max_body_bytes = uint64_t{2} << 30;  // also of the inputs in shared memory
   bool is_traced = false;                       // requests are left to Triton's endpoint, which makes traces
   PredictOptions predict;

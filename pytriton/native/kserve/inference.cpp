@@ -7,6 +7,10 @@
 #include <new>
 #include <utility>
 
+#include "models.h"
+#include "shadow.h"
+#include "traffic.h"
+
 namespace pytriton::http {
 
 namespace {
@@ -93,6 +97,7 @@ void ModelResponse::check_success() const {
 }
 
 std::string_view ModelResponse::model() const {
+  if (!model_.empty()) return model_;
   const char* name = nullptr;
   int64_t version = 0;
   check(TRITONSERVER_InferenceResponseModel(response_.get(), &name, &version));
@@ -169,8 +174,40 @@ OutputMemory ModelResponse::take(const Output& output) {
   return OutputMemory(static_cast<char*>(output.block));
 }
 
+Inference::Inference(Caller& caller) : caller_(caller) {}
+
 Inference::~Inference() {
   if (request_) ignore(TRITONSERVER_InferenceRequestDelete(request_));
+}
+
+// A request for a model that passes requests on becomes one for the model behind it, if that is there.
+void Inference::pass_on(TRITONSERVER_Server* server, InferenceRequest& request) {
+  const auto find = [server](const std::string& name, int64_t version) -> std::shared_ptr<const Model> {
+    try {
+      return models_of(server).find(name, version);
+    } catch (const Failure&) {
+      return nullptr;
+    }
+  };
+  auto model = find(request.model, request.version);
+  while (model && model->traffic) {
+    Traffic& traffic = *model->traffic;
+    const auto chosen = traffic.choose(request);
+    const bool is_shadow = traffic.comparison().has_value();
+    if (!chosen || (is_shadow && copy_)) return;
+    const std::string& target = traffic.targets()[*chosen];
+    auto next = find(target, -1);
+    if (!next) return;
+    if (is_shadow) {
+      if (auto begun = ShadowCopy::begin(model->traffic, request, *caller_)) copy_.emplace(std::move(*begun));
+    } else {
+      traffic.count(*chosen);
+    }
+    if (called_model_.empty()) called_model_ = request.model;
+    request.model = target;
+    request.version = -1;
+    model = std::move(next);
+  }
 }
 
 void Inference::make(TRITONSERVER_Server* server, const InferenceRequest& request) {
@@ -237,7 +274,9 @@ void Inference::complete(TRITONSERVER_InferenceResponse* response, bool final) n
   try {
     const std::lock_guard<SpinningMutex> lock(mutex_);
     try {
-      respond(ModelResponse(response), final);
+      ModelResponse received(response, called_model_);
+      if (copy_) (*copy_)->keep(received);
+      respond(std::move(received), final);
     } catch (const Failure& failure) {
       fail(failure, final);
     } catch (const std::exception& error) {
@@ -246,7 +285,9 @@ void Inference::complete(TRITONSERVER_InferenceResponse* response, bool final) n
   } catch (const std::exception&) {
     // There is no memory for an answer: the caller ends without one.
   }
-  if (final) drop();
+  if (!final) return;
+  if (copy_) (*copy_)->send(server_);
+  drop();
 }
 
 // The request of the server is there as long as this object, which watch(nullptr) of drop() waits for.
@@ -265,6 +306,8 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
     throw Failure(Code::unavailable, "no memory for the request's arrays");
   inference->storage_ = std::move(request.storage);
   inference->charge_ = std::move(request.charge);
+  inference->server_ = server;
+  inference->pass_on(server, request);
   inference->make(server, request);
   inference->arrivals_ = find_arrivals(request.model.c_str());
   if (inference->arrivals_) inference->arrivals_->announce();

@@ -94,7 +94,9 @@ struct Output {
 // One response of a model; deletes the server's.
 class ModelResponse {
  public:
-  explicit ModelResponse(TRITONSERVER_InferenceResponse* response) : response_(response) {}
+  // `model`: the name by which the model was called, if that is another one.
+  explicit ModelResponse(TRITONSERVER_InferenceResponse* response, std::string_view model = {})
+      : response_(response), model_(model) {}
 
   // False: this only tells that there are no more.
   explicit operator bool() const { return response_ != nullptr; }
@@ -118,12 +120,15 @@ class ModelResponse {
     }
   };
   std::unique_ptr<TRITONSERVER_InferenceResponse, Deleter> response_;
+  std::string_view model_;
 };
+
+class ShadowCopy;
 
 // A request in flight. Lives until the server has released the request and sent the last response, in whichever order.
 class Inference {
  public:
-  explicit Inference(Caller& caller) : caller_(caller) {}
+  explicit Inference(Caller& caller);
   virtual ~Inference();
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
@@ -146,12 +151,16 @@ class Inference {
 
  private:
   friend void infer(TRITONSERVER_Server*, InferenceRequest&&, std::unique_ptr<Inference>);
+  void pass_on(TRITONSERVER_Server* server, InferenceRequest& request);
   void make(TRITONSERVER_Server* server, const InferenceRequest& request);
   void submit(TRITONSERVER_Server* server) noexcept;
   void complete(TRITONSERVER_InferenceResponse* response, bool final) noexcept;
   void drop() noexcept;
 
+  TRITONSERVER_Server* server_ = nullptr;
   Reference<Caller> caller_;
+  std::string called_model_;                    // if another model answers for it
+  std::optional<Reference<ShadowCopy>> copy_;   // which is sent after the answer
   std::vector<Memory> storage_;
   Charge charge_;        // of that
   SpinningMutex mutex_;  // of respond() and fail()

@@ -6,6 +6,7 @@
 
 #include "../frames/json.h"
 #include "../preload/model_changes.h"
+#include "traffic.h"
 
 namespace pytriton::http {
 
@@ -48,6 +49,17 @@ const Tensor* find_tensor(const std::vector<Tensor>& tensors, std::string_view n
   const auto found =
       std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& each) { return each.name == name; });
   return found == tensors.end() ? nullptr : &*found;
+}
+
+// The versions of a model have one configuration, but each passes requests on by itself.
+bool has_one_version(TRITONSERVER_Server* server, const std::string& name) {
+  TRITONSERVER_Message* message = nullptr;
+  check(TRITONSERVER_ServerModelMetadata(server, name.c_str(), -1, &message));
+  const MessagePointer owner(message);
+  const char* base = nullptr;
+  size_t size = 0;
+  check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
+  return Json::parse({base, size})["versions"].list().size() == 1;
 }
 
 }  // namespace
@@ -102,7 +114,10 @@ std::shared_ptr<const Model> Models::fetch(const std::string& name, int64_t vers
   const char* base = nullptr;
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
-  return std::make_shared<const Model>(parse_model({base, size}));
+  auto model = std::make_shared<Model>(parse_model({base, size}));
+  const auto traffic = model->parameters.find("pytriton_traffic");
+  if (traffic != model->parameters.end() && has_one_version(server_, name)) model->traffic = open_traffic(traffic->second);
+  return model;
 }
 
 Models& models_of(TRITONSERVER_Server* server) {

@@ -22,6 +22,8 @@ struct Tensor {
   bool is_scalar = false;  // the model knows it without its only dimension
 };
 
+class Traffic;
+
 // A model's configuration. It does not change; a model that is loaded again has another.
 struct Model {
   std::string name;
@@ -29,6 +31,7 @@ struct Model {
   bool decoupled = false;
   std::vector<Tensor> inputs, outputs;
   std::map<std::string, std::string, std::less<>> parameters;  // of the configuration, such as a typed function's
+  std::shared_ptr<Traffic> traffic;                            // of a model that passes its requests on
 
   const Tensor* input(std::string_view name) const;
   const Tensor* output(std::string_view name) const;

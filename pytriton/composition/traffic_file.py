@@ -1,0 +1,62 @@
+"""What the edge has to know to pass requests on itself, and what it counts: a file that it maps, as this process does."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FILE_PARAMETER", "TrafficFile"]
+
+FILE_PARAMETER = "pytriton_traffic"  # of a model's configuration: the name of its file
+FORMAT = 1
+WORD = 8
+# Places of numbers; then two lists of weights, of which one is valid, then the counters, then the options as JSON
+FORMAT_AT, OPEN_AT, VALID_AT, WEIGHTS_AT, HEAD = 0, 1, 2, 3, 4
+
+
+class TrafficFile:
+    """Is written once, but for the weights, and whether the edge may pass requests on (``native/kserve/traffic.cpp``).
+
+    Args:
+        path: Of the file, which is made.
+        options: As that source names them.
+        weights: Of the targets, in the order of the options.
+        counters: How many there are.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any], weights: Sequence[float], counters: int) -> None:
+        text = json.dumps(options).encode()
+        self._counters_at = HEAD + 2 * len(weights)
+        size = (self._counters_at + counters) * WORD
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.truncate(descriptor, size)
+            os.pwrite(descriptor, struct.pack("=4Q", FORMAT, 0, 0, len(weights)), 0)
+            os.pwrite(descriptor, text, size)
+            memory = memoryview(mmap.mmap(descriptor, size))
+        finally:
+            os.close(descriptor)
+        self._words, self._numbers = memory.cast("Q"), memory.cast("d")  # each is read and written as a whole
+        self._targets = len(weights)
+        self.weigh(weights)
+
+    def weigh(self, weights: Sequence[float]) -> None:
+        """Replace the weights, all at once. For one thread at a time."""
+        valid = 1 - self._words[VALID_AT]
+        begin = HEAD + valid * self._targets
+        for index, weight in enumerate(weights):
+            self._numbers[begin + index] = weight
+        self._words[VALID_AT] = valid
+
+    def open(self, is_open: bool) -> None:
+        """Whether the edge passes requests on; else the model's callable does."""
+        self._words[OPEN_AT] = int(is_open)
+
+    def counts(self) -> list[int]:
+        """What the edge has counted."""
+        return self._words[self._counters_at :].tolist()

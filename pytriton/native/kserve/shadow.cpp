@@ -1,0 +1,187 @@
+#include "shadow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "dtypes.h"
+
+namespace pytriton::http {
+
+namespace {
+
+size_t aligned(size_t size) { return (size + 63) / 64 * 64; }
+
+double value_of(float number) { return number; }
+double value_of(double number) { return number; }
+
+// A floating point number of 16 bits.
+struct Half {
+  uint16_t bits;
+};
+double value_of(Half half) {
+  const int exponent = half.bits >> 10 & 31, mantissa = half.bits & 1023;
+  double value = std::ldexp(exponent ? 1024 + mantissa : mantissa, std::max(exponent, 1) - 25);
+  if (exponent == 31) value = mantissa ? NAN : INFINITY;
+  return half.bits >> 15 ? -value : value;
+}
+
+bool is_close(double one, double other, const Comparison& comparison) {
+  if (one == other || (std::isnan(one) && std::isnan(other))) return true;
+  return std::isfinite(one) && std::isfinite(other) &&
+         std::abs(one - other) <= comparison.atol + comparison.rtol * std::abs(other);
+}
+
+template <typename Item>
+bool are_close(std::string_view one, const char* other, const Comparison& comparison) {
+  for (size_t at = 0; at + sizeof(Item) <= one.size(); at += sizeof(Item)) {
+    Item first, second;
+    std::memcpy(&first, one.data() + at, sizeof first);
+    std::memcpy(&second, other + at, sizeof second);
+    if (!is_close(value_of(first), value_of(second), comparison)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// The second model's answer.
+class ShadowCopy::Answer final : public Inference {
+ public:
+  explicit Answer(ShadowCopy& copy) : Inference(copy), copy_(copy) {}
+
+ private:
+  void respond(ModelResponse response, bool /*final*/) override {
+    if (!response) return copy_.end(Traffic::kFailed);
+    response.check_success();
+    copy_.end(copy_.is_like(response) ? Traffic::kSame : Traffic::kDifferent);
+  }
+  void fail(const Failure& /*failure*/, bool /*final*/) override { copy_.end(Traffic::kFailed); }
+
+  ShadowCopy& copy_;
+};
+
+std::optional<Reference<ShadowCopy>> ShadowCopy::begin(std::shared_ptr<Traffic> traffic,
+                                                       const InferenceRequest& request, Caller& caller) {
+  if (!traffic->begin_copy()) return std::nullopt;
+  ShadowCopy* made = nullptr;
+  try {
+    made = new ShadowCopy(traffic);
+  } catch (const std::bad_alloc&) {
+    traffic->end_copy(Traffic::kDropped);
+    return std::nullopt;
+  }
+  Reference<ShadowCopy> copy(*made);
+  try {
+    uint64_t bytes = 0;
+    for (const Input& input : request.inputs) bytes += input.size;
+    if (caller.reserve(bytes, copy->charge_)) {
+      copy->copy(request);
+      return copy;
+    }
+  } catch (const std::exception&) {
+    // There is no memory.
+  }
+  copy->end(Traffic::kDropped);
+  return std::nullopt;
+}
+
+ShadowCopy::~ShadowCopy() { traffic_->end_copy(outcome_); }
+
+void ShadowCopy::copy(const InferenceRequest& request) {
+  request_.model = traffic_->targets()[1];
+  request_.id = id_ = request.id;
+  request_.is_raw = request.is_raw;
+  request_.parameters = request.parameters;
+  request_.priority = traffic_->comparison()->priority;
+  for (const RequestedOutput& output : request.outputs) request_.outputs.emplace_back().name = output.name;
+  size_t size = 0;
+  for (const Input& input : request.inputs) size += aligned(input.size);
+  inputs_ = allocate(size);
+  char* at = inputs_.get();
+  for (const Input& input : request.inputs) {
+    Input& copied = request_.inputs.emplace_back();
+    copied.name = input.name;
+    copied.dtype = input.dtype;
+    copied.shape = input.shape;
+    copied.data = std::memcpy(at, input.data, input.size);
+    copied.size = input.size;
+    at += aligned(input.size);
+  }
+}
+
+bool ShadowCopy::reserve(uint64_t bytes, Charge& charge) {
+  Charge reserved = charge_.another();
+  if (reserved.resize(bytes) != Refusal::none) return false;
+  charge = std::move(reserved);
+  return true;
+}
+
+void ShadowCopy::end(Traffic::Outcome outcome) {
+  if (outcome_) return;
+  outcome_ = outcome;
+  if (outcome != Traffic::kDifferent || !traffic_->may_report()) return;
+  log_warning("model " + traffic_->targets()[1] + " answered request '" + id_ + "' otherwise than " +
+              traffic_->targets()[0] + "; Shadow.counts has how often");
+}
+
+void ShadowCopy::keep(const ModelResponse& response) {
+  if (!response || has_answer_) return;
+  try {
+    response.check_success();
+  } catch (const Failure&) {
+    return;
+  }
+  try {
+    const uint32_t count = response.output_count();
+    for (uint32_t index = 0; index < count; ++index) {
+      const Output output = response.output(index);
+      if (charge_.resize(charge_.bytes() + output.size) != Refusal::none) return end(Traffic::kDropped);
+      outputs_.push_back({std::string(output.name), output.dtype, {output.shape, output.shape + output.rank},
+                          std::string(output.data, output.size)});
+    }
+    has_answer_ = true;
+  } catch (const std::exception&) {
+    end(Traffic::kDropped);
+  }
+}
+
+void ShadowCopy::send(TRITONSERVER_Server* server) {
+  if (!has_answer_) return;
+  try {
+    infer(server, std::move(request_), std::make_unique<Answer>(*this));
+  } catch (const std::exception&) {
+    end(Traffic::kFailed);
+  }
+}
+
+bool ShadowCopy::is_like(const ModelResponse& response) const {
+  if (response.output_count() != outputs_.size()) return false;
+  for (uint32_t index = 0; index < outputs_.size(); ++index) {
+    const Output output = response.output(index);
+    const auto kept = std::find_if(outputs_.begin(), outputs_.end(),
+                                   [&](const KeptOutput& each) { return each.name == output.name; });
+    if (kept == outputs_.end() || !is_like(*kept, output)) return false;
+  }
+  return true;
+}
+
+bool ShadowCopy::is_like(const KeptOutput& kept, const Output& output) const {
+  if (kept.dtype != output.dtype || kept.data.size() != output.size ||
+      !std::equal(kept.shape.begin(), kept.shape.end(), output.shape, output.shape + output.rank))
+    return false;
+  if (std::memcmp(kept.data.data(), output.data, output.size) == 0) return true;
+  const Comparison& comparison = *traffic_->comparison();
+  switch (kept.dtype) {
+    case dtype::kFp16:
+      return are_close<Half>(kept.data, output.data, comparison);
+    case dtype::kFp32:
+      return are_close<float>(kept.data, output.data, comparison);
+    case dtype::kFp64:
+      return are_close<double>(kept.data, output.data, comparison);
+    default:
+      return false;
+  }
+}
+
+}  // namespace pytriton::http

@@ -1,0 +1,350 @@
+"""The edge passes the requests of splits and shadows on itself: by every door, and as the callable would."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+
+from pytriton import ModelHandle, Pipeline, Shadow, Split, Tensor
+from pytriton.client import ModelClient
+from pytriton.client.exceptions import PyTritonClientInferenceServerError
+from pytriton.composition import traffic_file
+from pytriton.decorators import batch
+from pytriton.model_config import DynamicBatcher, ModelConfig, Recording
+from pytriton.recording import read
+from pytriton.traffic import _are_close
+from tests.server.processes import DEADLINE_S, wait_for
+from tests.server.proxies import HAS_EDGE
+
+pytestmark = pytest.mark.either_proxy
+
+WORD = [{"name": "word", "datatype": "BYTES", "shape": [1, 1], "data": ["a"]}]
+KEYS = ("ada", "grace", "Ünïcödé", "", "a" * 3000, 7, -1, 2**40, True, False, 0.75, 1e22, None)
+
+
+@pytest.fixture(scope="module")
+def protocol():
+    return "http"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def versions(triton):
+    def one(word: str) -> str:
+        return f"{word} 1"
+
+    def two(word: str) -> str:
+        return f"{word} 2"
+
+    for function in (one, two):
+        triton.bind(function)
+
+
+def get(url: str) -> Any:
+    with urlopen(url, timeout=DEADLINE_S) as response:
+        return json.load(response)
+
+
+def post(url: str, body: Any) -> Any:
+    with urlopen(url, json.dumps(body).encode(), DEADLINE_S) as response:
+        return json.load(response)
+
+
+def given(key: Any) -> dict[str, Any]:
+    return {} if key is None else {"user": key}
+
+
+def calls(url: str, model: str) -> int:
+    """How many requests the callable of a model has answered."""
+    return int(get(f"{url}/v2/models/{model}/stats")["model_stats"][0]["inference_stats"]["success"]["count"])
+
+
+def by_json(model: str) -> Callable[[str, str, Any], str]:
+    def send(url: str, grpc_url: str, key: Any) -> str:
+        answer = post(f"{url}/v2/models/{model}/infer", {"inputs": WORD, "parameters": given(key)})
+        assert answer["model_name"] == model
+        return answer["outputs"][0]["data"][0]
+
+    return send
+
+
+def by_client(module: Any) -> Callable[[str, str, Any], str]:
+    def send(url: str, grpc_url: str, key: Any) -> str:
+        word = module.InferInput("word", [1, 1], "BYTES")
+        word.set_data_from_numpy(np.array([["a"]], np.object_))
+        address = url if module is httpclient else grpc_url
+        with module.InferenceServerClient(address.partition("://")[2]) as client:
+            return client.infer("chosen", [word], parameters=given(key)).as_numpy("result").item().decode()
+
+    return send
+
+
+def by_stream(url: str, grpc_url: str, key: Any) -> str:
+    word = grpcclient.InferInput("word", [1, 1], "BYTES")
+    word.set_data_from_numpy(np.array([["a"]], np.object_))
+    answers: list[Any] = []
+    came = threading.Event()
+    with grpcclient.InferenceServerClient(grpc_url.partition("://")[2]) as client:
+        client.start_stream(lambda result, error: (answers.append(error or result), came.set()))
+        client.async_stream_infer("chosen", [word], parameters=given(key))
+        assert came.wait(DEADLINE_S)
+    return answers[0].as_numpy("result").item().decode()
+
+
+def by_generate(url: str, grpc_url: str, key: Any) -> str:
+    return post(f"{url}/v2/models/chosen/generate", {"word": "a", **given(key)})["result"]
+
+
+def by_handle(url: str, grpc_url: str, key: Any) -> str:
+    with ModelClient(url, "calling") as client:
+        return client.call("a", json.dumps(key))
+
+
+DOORS = {
+    "JSON": by_json("chosen"),
+    "binary data": by_client(httpclient),
+    "gRPC": by_client(grpcclient),
+    "a stream of gRPC": by_stream,
+    "generate": by_generate,
+    "a handle": by_handle,
+    "a step": by_json("stepping"),
+}
+
+
+@pytest.fixture(scope="module")
+def chosen(triton) -> Iterator[Split]:
+    """A split by the parameter ``user``, and models that call it."""
+
+    def calling(word: str, user: str, chosen: ModelHandle) -> str:
+        return chosen(word, parameters=given(json.loads(user)))
+
+    split = Split({"one": 3, "two": 2}, by="user")
+    triton.bind("chosen", split)
+    triton.bind(calling)
+    triton.bind("stepping", Pipeline("chosen"))
+    yield split
+    for name in ("stepping", "calling", "chosen"):
+        triton.unbind(name)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_key_gets_to_the_same_model_by_every_door(door, chosen, url, grpc_url):
+    before, called = chosen.counts.total(), calls(url, "chosen")
+    sent = 0
+    for key in KEYS:
+        if isinstance(key, float) and door in ("binary data", "gRPC", "a stream of gRPC"):
+            continue  # tritonclient sends none
+        expected = Split({"one": 3, "two": 2}, by="user").target_of(SimpleNamespace(parameters=given(key)))
+        answer = DOORS[door](url, grpc_url, key)
+        assert answer in ("a 1", "a 2") if key is None else answer == f"a {1 + (expected == 'two')}"
+        sent += 1
+    assert chosen.counts.total() == before + sent
+    floats = sum(isinstance(key, float) for key in KEYS)
+    if HAS_EDGE and door != "a step":
+        assert calls(url, "chosen") - called <= floats  # only those passed the callable
+
+
+def test_keys_are_spread_by_weight(chosen, url, grpc_url):
+    found = Counter(by_json("chosen")(url, grpc_url, f"user {number}") for number in range(500))
+    assert 230 < found["a 1"] < 370  # 6 standard deviations around 300
+
+
+def test_a_request_always_has_a_model_while_weights_change(triton, composed):
+    split = Split({"one": 1, "two": 0})
+    client, done = composed(split), threading.Event()
+
+    def change() -> None:
+        while not done.is_set():
+            split.weights = {"one": 0, "two": 1}
+            split.weights = {"one": 1, "two": 0}
+
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        try:
+            found = {client.call("a") for _ in range(500)}
+        finally:
+            done.set()
+        changing.result()
+    assert found <= {"a 1", "a 2"}
+
+
+def test_a_split_of_splits_and_shadows_passes_on_in_one_step(triton, composed, url):
+    triton.bind("inner", Split({"one": 1}))
+    shadow = Shadow("inner", to="two")
+    triton.bind("outer", shadow)
+    split = Split({"outer": 1})
+    client = composed(split)
+    try:
+        assert client.call("a") == "a 1"
+        wait_for(lambda: shadow.counts["different"] == 1, "the copy")
+        assert split.counts == {"outer": 1}
+        if HAS_EDGE:
+            assert [calls(url, name) for name in ("composed", "outer", "inner")] == [0, 0, 0]
+    finally:
+        triton.unbind("outer")
+        triton.unbind("inner")
+
+
+def test_a_model_that_is_not_there_is_named(triton, composed):
+    def gone(word: str) -> str:
+        return word
+
+    triton.bind(gone)
+    client = composed(Split({"gone": 1}))
+    assert client.call("a") == "a"
+    triton.unbind("gone")
+    with pytest.raises(PyTritonClientInferenceServerError, match="'gone', called by 'composed'"):
+        client.call("a")
+    triton.bind(gone)
+    wait_for(lambda: client.call("b") == "b", "the model that was bound again")
+    triton.unbind("gone")
+
+
+def test_requests_are_recorded_though_the_edge_would_pass_them_on(triton, composed, tmp_path):
+    split = Split({"one": 1})
+    client = composed(split)
+    client.call("before")
+    triton.start_recording("composed", Recording(tmp_path / "day.ptr"))
+    for word in "abc":
+        client.call(word)
+    triton.stop_recording("composed")
+    client.call("after")
+    recorded = [record.inputs["word"].item() for record in read(tmp_path / "day.ptr")]
+    assert [each.decode() if isinstance(each, bytes) else each for each in recorded] == ["a", "b", "c"]
+    assert split.counts == {"one": 5}
+
+
+def test_each_version_of_a_model_passes_its_requests_on(triton, url):
+    first, second = Split({"one": 1}), Split({"one": 1})
+    for version, split in ((1, first), (2, second)):
+        triton.bind("versioned", split, model_version=version)
+    try:
+        for version, sent in ((1, 2), (2, 1)):
+            for _ in range(sent):
+                post(f"{url}/v2/models/versioned/versions/{version}/infer", {"inputs": WORD})
+        assert (first.counts, second.counts) == ({"one": 2}, {"one": 1})
+    finally:
+        triton.unbind("versioned")
+
+
+def test_a_file_of_another_version_of_pytriton_leaves_requests_to_the_callable(composed, monkeypatch):
+    monkeypatch.setattr(traffic_file, "FORMAT", traffic_file.FORMAT + 1)
+    split = Split({"one": 1})
+    assert composed(split).call("a") == "a 1"
+    assert split.counts == {"one": 1}
+
+
+def test_counts_stay_when_a_split_is_bound_again(triton, url):
+    split = Split({"one": 1})
+    for bound in (1, 2):
+        triton.bind("again", split)
+        with ModelClient(url, "again") as client:
+            client.call("a")
+        triton.unbind("again")
+        assert split.counts == {"one": bound}
+
+
+def test_a_share_may_change(composed):
+    shadow = Shadow("one", to="two", share=0)
+    client = composed(shadow)
+    client.call("a")
+    shadow.share = 1
+    client.call("b")
+    wait_for(lambda: shadow.counts == {"different": 1}, "the copy")
+
+
+PAIRS = {
+    "FP16": (np.float16, [(1, 1), (1, 1.001), (1000, 1001), (np.nan, np.nan), (np.inf, np.inf), (np.inf, -np.inf), (0, 6e-8)]),
+    "FP32": (np.float32, [(1, 1 + 1e-6), (1, 1.001), (np.nan, 1), (np.inf, 1e38), (0.0, -0.0), (1e-9, 0)]),
+    "FP64": (np.float64, [(1, 1 + 1e-6), (1, 1.001), (np.nan, np.nan), (1e300, -1e300)]),
+    "INT32": (np.int32, [(1, 1), (10**9, 10**9 + 1)]),
+    "BOOL": (np.bool_, [(True, True), (True, False)]),
+    "BYTES": (np.bytes_, [(b"same", b"same"), (b"same", b"sane"), (b"a", b"ab")]),
+}
+
+
+@pytest.mark.parametrize("dtype", PAIRS)
+def test_answers_are_compared_as_numpy_compares_them(triton, url, dtype):
+    @batch
+    def left(a: Any, b: Any) -> dict[str, Any]:
+        return {"y": a}
+
+    @batch
+    def right(a: Any, b: Any) -> dict[str, Any]:
+        return {"y": b}
+
+    kind, pairs = PAIRS[dtype]
+    tensors = [Tensor(name="a", shape=(1,), dtype=kind), Tensor(name="b", shape=(1,), dtype=kind)]
+    for function in (left, right):
+        triton.bind(function.__name__, function, tensors, [Tensor(name="y", shape=(1,), dtype=kind)])
+    shadow = Shadow("left", to="right")
+    triton.bind("pair", shadow)
+    expected: Counter[str] = Counter()
+    try:
+        with ModelClient(url, "pair") as client:
+            for one, other in pairs:
+                arrays = [np.array([[each]], kind) for each in (one, other)]
+                client.infer_batch(*arrays)
+                is_same = _are_close({"y": arrays[0]}, {"y": arrays[1]}, 1e-5, 1e-8)
+                expected["same" if is_same else "different"] += 1
+                wait_for(lambda: shadow.counts == expected, f"the comparison of {one} and {other}")
+    finally:
+        for name in ("pair", "left", "right"):
+            triton.unbind(name)
+
+
+def test_a_copy_that_fails_is_counted_and_its_client_has_the_answer(triton, url, composed):
+    def wrong(word: str) -> str:
+        raise ValueError(word)
+
+    triton.bind(wrong)
+    try:
+        shadow = Shadow("one", to="wrong")
+        client = composed(shadow)
+        assert client.call("a") == "a 1"
+        wait_for(lambda: shadow.counts == {"failed": 1}, "the copy")
+        failing = Shadow("wrong", to="one")
+        triton.bind("failing", failing)
+        with ModelClient(url, "failing") as failing_client, pytest.raises(PyTritonClientInferenceServerError):
+            failing_client.call("a")
+        assert not failing.counts  # there is nothing to compare with
+    finally:
+        triton.unbind("failing")
+        triton.unbind("wrong")
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="the edge tells callables the priority of a request")
+def test_copies_have_the_lowest_priority_of_their_model_and_the_parameters_and_id_of_the_request(triton, url):
+    seen = []
+
+    def main(requests: list[Any]) -> list[Any]:
+        return [{"y": request["x"]} for request in requests]
+
+    def other(requests: list[Any]) -> list[Any]:
+        seen.extend((request.parameters.get("priority"), request.parameters["of"], request.request_id) for request in requests)
+        return [{"y": request["x"]} for request in requests]
+
+    column = [Tensor(name="x", shape=(1,), dtype=np.float32)], [Tensor(name="y", shape=(1,), dtype=np.float32)]
+    levels = DynamicBatcher(priority_levels=3, default_priority_level=2)
+    triton.bind("main", main, *column)
+    triton.bind("other", other, *column, config=ModelConfig(batcher=levels))
+    shadow = Shadow("main", to="other")
+    triton.bind("watched", shadow)
+    inputs = [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]
+    try:
+        post(f"{url}/v2/models/watched/infer", {"inputs": inputs, "id": "7", "parameters": {"of": "all", "timeout": 10**7}})
+        wait_for(lambda: shadow.counts == {"same": 1}, "the copy")
+        assert seen == [(3, "all", "7")]
+    finally:
+        for name in ("watched", "main", "other"):
+            triton.unbind(name)
