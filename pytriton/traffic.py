@@ -72,13 +72,13 @@ class Router(Workers):
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = tuple(targets)
         self._counted: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in this process, by the router's model
-        self._files: dict[str, TrafficFile] = {}
+        self._files: list[tuple[str, TrafficFile]] = []  # what the edge counts, for each time that this was bound
         self._changing = threading.Lock()
         forks.register(self)
 
     def after_fork(self) -> None:
         """In a forked child, leave the files to the parent."""
-        self._files, self._changing = {}, threading.Lock()
+        self._files, self._changing = [], threading.Lock()
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -97,7 +97,7 @@ class Router(Workers):
     def counts_by_model(self) -> dict[str, Counter[str]]:
         """The same, by the name to which this is bound."""
         found = {model: Counter(counts) for model, counts in [*self._counted.items()]}
-        for model, file in [*self._files.items()]:
+        for model, file in [*self._files]:
             found.setdefault(model, Counter()).update(dict(zip(self.outcomes, file.counts(), strict=True)))
         return found
 
@@ -122,36 +122,30 @@ class Router(Workers):
     def edge_weights(self) -> list[float]:
         """The weights of the targets, as the edge reads them."""
 
-    def tell_edge(self, model: ServedModel, sockets: Path) -> dict[str, str]:
-        """Have the edge pass requests on.
+    def tell_edge(self, model: ServedModel, sockets: Path) -> TrafficFile | None:
+        """Have the edge pass requests on, once the file is open.
 
         Args:
             model: To whose name this is bound.
             sockets: Path of its sockets less their ``.<instance>`` suffix.
 
         Returns:
-            What the model's configuration needs for that.
+            What the edge reads; None if it cannot pass requests on.
         """
-        options, name = self.edge_options(), model.config.model_name
-        if options is None or model.config.response_cache is not None:
-            return {}
+        options, config = self.edge_options(), model.config
+        if options is None or config.response_cache is not None:
+            return None
+        options |= {"model": config.model_name, "version": config.model_version, "targets": self.targets}
         path = Path(f"{sockets}.{secrets.token_hex(8)}.traffic")
-        options["targets"] = self.targets
         with self._changing:
-            if (before := self._files.pop(name, None)) is not None:
-                self._counted[name].update(dict(zip(self.outcomes, before.counts(), strict=True)))
-            self._files[name] = TrafficFile(path, options, self.edge_weights(), len(self.outcomes))
-        return {FILE_PARAMETER: path.name}
-
-    def open(self, model: str, is_open: bool) -> None:
-        """Whether the edge passes on the requests for a model; not while they are recorded."""
-        if (file := self._files.get(model)) is not None:
-            file.open(is_open)
+            file = TrafficFile(path, options, self.edge_weights(), len(self.outcomes))
+            self._files.append((config.model_name, file))
+        return file
 
     def _weigh(self) -> None:
         """Have the edge use the weights of now."""
         with self._changing:
-            for file in self._files.values():
+            for _, file in self._files:
                 file.weigh(self.edge_weights())
 
     @override
@@ -183,6 +177,8 @@ class Router(Workers):
     @override
     def derive(self, name: str, version: int, config: ModelConfig, examples: Sequence[Example]) -> Derived:
         target = self._target
+        if name in self.targets:
+            raise PyTritonValidationError(f"model {name!r} would pass requests on to itself; give it another name")
         config = replace(
             config,
             batching=target.batching,
@@ -229,23 +225,37 @@ class _RouterPool(ThreadWorkerPool):
         super().__init__([passing], model)
         self.callees, self.traffic = frozenset(router.targets), router
         self._router = router
+        self._file: TrafficFile | None = None
+        self._is_rebound = False
 
     @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
-        self.parameters = self._router.tell_edge(self.model, sockets)
+        self._file = self._router.tell_edge(self.model, sockets)
+        if self._file is not None:
+            self.parameters = {FILE_PARAMETER: self._file.path.name}
         self.model.observation.follow(self._observe)
         self._observe()
         return super().start(sockets, on_disconnect, on_unrecoverable)
 
     def _observe(self) -> None:
-        observation, config = self.model.observation, self.model.config
+        observation = self.model.observation
         if observation.metrics is not None:
             observation.metrics.add_traffic(self._router.samples)
-        self._router.open(config.model_name, observation.recording(config) is None)
+        if self._file is not None:
+            self._file.open(not self._is_rebound and observation.recording(self.model.config) is None)
+
+    @override
+    def rebind(self, infer: Infer) -> None:
+        super().rebind(infer)
+        self._is_rebound = True  # to a callable, which the edge cannot take the place of
+        self._observe()
 
     @override
     def close(self) -> None:
         self.model.observation.unfollow(self._observe)
+        if self._file is not None:
+            self._file.open(False)
+            self._file.path.unlink(missing_ok=True)
         super().close()
 
 
@@ -359,7 +369,7 @@ class Split(Router):
 
     @override
     def edge_options(self) -> dict[str, Any] | None:
-        if self.by is not None and (not self.by.isascii() or self.by == "priority"):  # no parameter there
+        if self.by is not None and (not self.by.isascii() or self.by.lower() == "priority"):  # no parameter there
             return None
         return {"kind": "split", "by": self.by}
 
@@ -382,8 +392,9 @@ class Shadow(Router):
     """A model whose requests go to one model, and copies of some to another, whose answers are compared and dropped.
 
     Copies are sent after the answer, with the lowest priority. While 16 of them are under way, others are dropped, so
-    that a slow model does not slow down the one that answers. Models that stream are not compared. With a ``compare``
-    of your own, all requests pass a coroutine of this process.
+    that a slow model does not slow down the one that answers; likewise 99 of 100 while more than 8 requests are in
+    flight at the edge. Models that stream are not compared. With a ``compare`` of your own, all requests pass a
+    coroutine of this process.
 
     Args:
         model: Name of the model that answers.
@@ -438,6 +449,9 @@ class Shadow(Router):
         super().look_up(bound)
         to = bound(self.targets[1])
         self._lowest_priority: int = getattr(to and to.batcher, "priority_levels", 0)
+        # The server answers such requests under a lock, so that no other one may be sent then.
+        batchers = [each and each.batcher for each in (self._target, to)]
+        self._keeps_order = any(getattr(batcher, "preserve_ordering", False) for batcher in batchers)
 
     @override
     def answered(self, request: Request, outputs: Outputs, handles: Mapping[str, ModelHandle]) -> None:
@@ -459,7 +473,7 @@ class Shadow(Router):
 
     @override
     def edge_options(self) -> dict[str, Any] | None:
-        if self._tolerance is None or not all(map(math.isfinite, self._tolerance.values())):
+        if self._tolerance is None or not all(map(math.isfinite, self._tolerance.values())) or self._keeps_order:
             return None
         return {"kind": "shadow", "priority": self._lowest_priority, **self._tolerance}
 

@@ -16,11 +16,14 @@ FILE_PARAMETER = "pytriton_traffic"  # of a model's configuration: the name of i
 FORMAT = 1
 WORD = 8
 # Places of numbers; then two lists of weights, of which one is valid, then the counters, then the options as JSON
-FORMAT_AT, OPEN_AT, VALID_AT, WEIGHTS_AT, HEAD = 0, 1, 2, 3, 4
+FORMAT_AT, OPEN_AT, VALID_AT, WEIGHTS_AT, COUNTERS_AT, HEAD = 0, 1, 2, 3, 4, 5
 
 
 class TrafficFile:
     """Is written once, but for the weights, and whether the edge may pass requests on (``native/kserve/traffic.cpp``).
+
+    Attributes:
+        path: Of the file.
 
     Args:
         path: Of the file, which is made.
@@ -31,12 +34,13 @@ class TrafficFile:
 
     def __init__(self, path: Path, options: Mapping[str, Any], weights: Sequence[float], counters: int) -> None:
         text = json.dumps(options).encode()
+        self.path = path
         self._counters_at = HEAD + 2 * len(weights)
         size = (self._counters_at + counters) * WORD
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.truncate(descriptor, size)
-            os.pwrite(descriptor, struct.pack("=4Q", FORMAT, 0, 0, len(weights)), 0)
+            os.pwrite(descriptor, struct.pack("=5Q", FORMAT, 0, 0, len(weights), counters), 0)
             os.pwrite(descriptor, text, size)
             memory = memoryview(mmap.mmap(descriptor, size))
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import Counter
@@ -21,11 +22,13 @@ from pytriton.client import ModelClient
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.composition import traffic_file
 from pytriton.decorators import batch
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import DynamicBatcher, ModelConfig, Recording
 from pytriton.recording import read
 from pytriton.traffic import _are_close
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.proxies import HAS_EDGE
+from tests.server.traffic import Gate
 
 pytestmark = pytest.mark.either_proxy
 
@@ -46,7 +49,10 @@ def versions(triton):
     def two(word: str) -> str:
         return f"{word} 2"
 
-    for function in (one, two):
+    def three(word: str) -> str:
+        return f"{word} 3"
+
+    for function in (one, two, three):
         triton.bind(function)
 
 
@@ -160,13 +166,13 @@ def test_keys_are_spread_by_weight(chosen, url, grpc_url):
 
 
 def test_a_request_always_has_a_model_while_weights_change(triton, composed):
-    split = Split({"one": 1, "two": 0})
+    split = Split({"one": 1, "two": 0, "three": 0})
     client, done = composed(split), threading.Event()
 
     def change() -> None:
         while not done.is_set():
-            split.weights = {"one": 0, "two": 1}
-            split.weights = {"one": 1, "two": 0}
+            split.weights = {"one": 0, "two": 1, "three": 0}
+            split.weights = {"one": 1, "two": 0, "three": 0}
 
     with ThreadPoolExecutor(1) as pool:
         changing = pool.submit(change)
@@ -225,23 +231,30 @@ def test_requests_are_recorded_though_the_edge_would_pass_them_on(triton, compos
 
 
 def test_each_version_of_a_model_passes_its_requests_on(triton, url):
-    first, second = Split({"one": 1}), Split({"one": 1})
+    first, second = Split({"one": 1, "two": 0}), Split({"one": 0, "two": 1})
+
+    def answer(path: str) -> str:
+        return post(f"{url}/v2/models/versioned{path}/infer", {"inputs": WORD})["outputs"][0]["data"][0]
+
     for version, split in ((1, first), (2, second)):
         triton.bind("versioned", split, model_version=version)
     try:
-        for version, sent in ((1, 2), (2, 1)):
-            for _ in range(sent):
-                post(f"{url}/v2/models/versioned/versions/{version}/infer", {"inputs": WORD})
-        assert (first.counts, second.counts) == ({"one": 2}, {"one": 1})
+        for version in (1, 2, 1):
+            assert answer(f"/versions/{version}") == f"a {version}"
+        assert (first.counts, second.counts) == ({"one": 2}, {"two": 1})
+        for version in (1, 2):
+            triton.serve_versions("versioned", [version])
+            assert answer("") == f"a {version}"
     finally:
         triton.unbind("versioned")
 
 
-def test_a_file_of_another_version_of_pytriton_leaves_requests_to_the_callable(composed, monkeypatch):
+def test_a_file_of_another_version_of_pytriton_leaves_requests_to_the_callable(composed, url, monkeypatch):
     monkeypatch.setattr(traffic_file, "FORMAT", traffic_file.FORMAT + 1)
     split = Split({"one": 1})
     assert composed(split).call("a") == "a 1"
     assert split.counts == {"one": 1}
+    assert calls(url, "composed") == 1
 
 
 def test_counts_stay_when_a_split_is_bound_again(triton, url):
@@ -257,10 +270,12 @@ def test_counts_stay_when_a_split_is_bound_again(triton, url):
 def test_a_share_may_change(composed):
     shadow = Shadow("one", to="two", share=0)
     client = composed(shadow)
-    client.call("a")
+    for _ in range(20):
+        client.call("a")
     shadow.share = 1
     client.call("b")
-    wait_for(lambda: shadow.counts == {"different": 1}, "the copy")
+    wait_for(lambda: shadow.counts["different"], "the copy")
+    assert shadow.counts == {"different": 1}
 
 
 PAIRS = {
@@ -313,14 +328,157 @@ def test_a_copy_that_fails_is_counted_and_its_client_has_the_answer(triton, url,
         client = composed(shadow)
         assert client.call("a") == "a 1"
         wait_for(lambda: shadow.counts == {"failed": 1}, "the copy")
-        failing = Shadow("wrong", to="one")
-        triton.bind("failing", failing)
-        with ModelClient(url, "failing") as failing_client, pytest.raises(PyTritonClientInferenceServerError):
-            failing_client.call("a")
-        assert not failing.counts  # there is nothing to compare with
     finally:
-        triton.unbind("failing")
         triton.unbind("wrong")
+
+
+def test_an_error_is_compared_with_nothing(triton, composed):
+    def picky(word: str) -> str:
+        if word == "wrong":
+            raise ValueError(word)
+        return word
+
+    triton.bind(picky)
+    try:
+        shadow = Shadow("picky", to="one")
+        client = composed(shadow)
+        with pytest.raises(PyTritonClientInferenceServerError):
+            client.call("wrong")
+        client.call("right")
+        wait_for(lambda: shadow.counts.total(), "a copy")
+        assert shadow.counts == {"different": 1}
+    finally:
+        triton.unbind("picky")
+
+
+@pytest.mark.parametrize("targets", range(1, 7))
+def test_a_split_of_any_number_of_models_is_passed_on(triton, composed, url, targets):
+    names = [f"copy-{number}" for number in range(targets)]
+
+    def echo(word: str) -> str:
+        return word
+
+    for name in names:
+        triton.bind(name, echo)
+    split = Split(dict.fromkeys(names, 1), by="user")
+    client = composed(split)
+    try:
+        for user in range(60):
+            assert client.call("a", parameters={"user": user}) == "a"
+        assert {*split.counts} == {*names}
+        assert calls(url, "composed") == (0 if HAS_EDGE else 60)
+    finally:
+        for name in names:
+            triton.unbind(name)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "key"),
+    [
+        ({"USER": "ada", "user": "grace"}, "grace"),
+        ({"USER": "ada", "User": "grace"}, "ada"),
+        ({"uSER": "linus", "other": "x"}, "linus"),
+    ],
+)
+def test_of_names_that_differ_in_letter_case_alone_the_same_one_counts(chosen, url, parameters, key):
+    expected = Split({"one": 3, "two": 2}, by="user").target_of(SimpleNamespace(parameters={"user": key}))
+    answer = post(f"{url}/v2/models/chosen/infer", {"inputs": WORD, "parameters": parameters})
+    assert answer["outputs"][0]["data"][0] == f"a {1 + (expected == 'two')}"
+
+
+def test_a_model_that_would_pass_requests_on_to_itself_is_refused(triton):
+    triton.bind("own", Split({"one": 1}))
+    try:
+        with pytest.raises(PyTritonValidationError, match="to itself"):
+            triton.bind("own", Split({"own": 1}), replace=True)
+    finally:
+        triton.unbind("own")
+
+
+def test_a_cycle_of_splits_is_an_error_of_the_request(triton, url):
+    for name, target in (("tail", "one"), ("head", "tail")):
+        triton.bind(name, Split({target: 1}))
+    triton.bind("tail", Split({"head": 1}), replace=True)
+    try:
+        with ModelClient(url, "head") as client, pytest.raises(PyTritonClientInferenceServerError, match=r"tail|head"):
+            client.call("a")
+    finally:
+        triton.unbind("head")
+        triton.unbind("tail")
+
+
+def test_a_callable_that_calls_itself_through_a_split_is_told_so(triton, url):
+    def looking(word: str, mirror: ModelHandle) -> str:
+        return mirror(word)
+
+    def looked(word: str) -> str:
+        return word
+
+    triton.bind("looking", looked)
+    triton.bind("mirror", Split({"looking": 1}))
+    triton.rebind("looking", looking)
+    try:
+        with ModelClient(url, "looking") as client, pytest.raises(PyTritonClientInferenceServerError, match="itself"):
+            client.call("a")
+    finally:
+        triton.unbind("mirror")
+        triton.unbind("looking")
+
+
+def test_a_split_that_is_bound_anew_to_a_callable_is_that_callable(triton, composed):
+    async def instead(requests: list[Any]) -> list[Any]:
+        return [{"result": np.array([["instead"]], np.object_)} for _ in requests]
+
+    client = composed(Split({"one": 1}))
+    assert client.call("a") == "a 1"
+    triton.rebind("composed", instead)
+    assert client.call("a") == "instead"
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="about the edge")
+def test_most_copies_are_dropped_while_many_requests_are_in_flight(triton, composed):
+    gate = Gate()
+
+    async def held(requests: list[Any]) -> list[Any]:
+        await asyncio.to_thread(gate.wait)
+        return [{"y": request["x"]} for request in requests]
+
+    column = [Tensor(name="x", shape=(1,), dtype=np.float32)], [Tensor(name="y", shape=(1,), dtype=np.float32)]
+    triton.bind("held", held, *column, config=ModelConfig(max_batches_in_flight=64))
+    shadow = Shadow("held", to="held")
+    client = composed(shadow)
+    try:
+        with ThreadPoolExecutor(40) as pool:
+            answers = [pool.submit(client.infer_batch, np.zeros((1, 1), np.float32)) for _ in range(40)]
+            wait_for(lambda: shadow.counts["dropped"] > 20, "copies to be dropped")
+            gate.open()
+            for answer in answers:
+                answer.result(DEADLINE_S)
+        wait_for(lambda: shadow.counts.total() == 40, "the copies")
+        assert shadow.counts["same"] >= 1
+    finally:
+        gate.open()
+        triton.unbind("held")
+
+
+def test_large_requests_are_compared_too(triton, url):
+    @batch
+    def first(x: Any) -> dict[str, Any]:
+        return {"y": x}
+
+    column = [Tensor(name="x", shape=(-1,), dtype=np.float32)], [Tensor(name="y", shape=(-1,), dtype=np.float32)]
+    for name in ("large", "larger"):
+        triton.bind(name, first, *column)
+    shadow = Shadow("large", to="larger")
+    triton.bind("shadowed", shadow)
+    try:
+        with ModelClient(url, "shadowed") as client:
+            for count, floats in enumerate((1 << 17, 1 << 19), 1):  # half a MiB, and two
+                assert client.infer_batch(np.ones((1, floats), np.float32))["y"].shape == (1, floats)
+                wait_for(lambda: shadow.counts == {"same": count}, "the copy")  # noqa: B023
+    finally:
+        for name in ("shadowed", "large", "larger"):
+            triton.unbind(name)
 
 
 @pytest.mark.skipif(not HAS_EDGE, reason="the edge tells callables the priority of a request")

@@ -16,6 +16,7 @@ namespace pytriton::http {
 namespace {
 
 constexpr size_t kAlignment = 64;
+constexpr size_t kMostHops = 8;  // of models that pass a request on; the callable of the next one finds cycles
 
 // Precedes the memory of an output.
 struct alignas(kAlignment) Block {
@@ -97,7 +98,7 @@ void ModelResponse::check_success() const {
 }
 
 std::string_view ModelResponse::model() const {
-  if (!model_.empty()) return model_;
+  if (!called_.model.empty()) return called_.model;
   const char* name = nullptr;
   int64_t version = 0;
   check(TRITONSERVER_InferenceResponseModel(response_.get(), &name, &version));
@@ -105,6 +106,7 @@ std::string_view ModelResponse::model() const {
 }
 
 int64_t ModelResponse::version() const {
+  if (!called_.model.empty()) return called_.version;
   const char* name = nullptr;
   int64_t version = 0;
   check(TRITONSERVER_InferenceResponseModel(response_.get(), &name, &version));
@@ -177,36 +179,52 @@ OutputMemory ModelResponse::take(const Output& output) {
 Inference::Inference(Caller& caller) : caller_(caller) {}
 
 Inference::~Inference() {
+  if (shadow_) shadow_->end();
   if (request_) ignore(TRITONSERVER_InferenceRequestDelete(request_));
 }
 
-// A request for a model that passes requests on becomes one for the model behind it, if that is there.
-void Inference::pass_on(TRITONSERVER_Server* server, InferenceRequest& request) {
-  const auto find = [server](const std::string& name, int64_t version) -> std::shared_ptr<const Model> {
-    try {
-      return models_of(server).find(name, version);
-    } catch (const Failure&) {
-      return nullptr;
+// The models that pass a request on, one to the next; empty if the model that is called answers itself.
+std::vector<Inference::Hop> Inference::find_hops(TRITONSERVER_Server* server, const InferenceRequest& request) {
+  std::vector<Hop> hops;
+  Models& models = models_of(server);
+  auto model = models.find_known(request.model, request.version);
+  bool has_shadow = false;
+  while (model && model->traffic && hops.size() < kMostHops) {
+    const std::shared_ptr<Traffic>& traffic = model->traffic;
+    const bool is_shadow = traffic->comparison().has_value();
+    const auto chosen = has_shadow && is_shadow ? std::nullopt : traffic->choose(request);
+    if (!chosen) break;
+    hops.push_back({traffic, *chosen});
+    has_shadow |= is_shadow;
+    model = models.find_known(traffic->targets()[*chosen], -1);
+  }
+  return hops;
+}
+
+// Makes the request for the model that answers; for the one that is called, if the other is not there.
+void Inference::make_passed_on(TRITONSERVER_Server* server, InferenceRequest& request) {
+  const std::vector<Hop> hops = find_hops(server, request);
+  if (hops.empty()) return make(server, request);
+  const std::string called = request.model;
+  const int64_t version = std::exchange(request.version, -1);
+  request.model = hops.back().traffic->targets()[hops.back().chosen];
+  try {
+    make(server, request);
+  } catch (const Failure&) {
+    if (request_) ignore(TRITONSERVER_InferenceRequestDelete(std::exchange(request_, nullptr)));
+    request.model = called;
+    request.version = version;
+    return make(server, request);
+  }
+  called_ = {called, hops.front().traffic->version()};
+  for (const Hop& hop : hops) {
+    if (!hop.traffic->comparison()) {
+      hop.traffic->count(hop.chosen);
+      continue;
     }
-  };
-  auto model = find(request.model, request.version);
-  while (model && model->traffic) {
-    Traffic& traffic = *model->traffic;
-    const auto chosen = traffic.choose(request);
-    const bool is_shadow = traffic.comparison().has_value();
-    if (!chosen || (is_shadow && copy_)) return;
-    const std::string& target = traffic.targets()[*chosen];
-    auto next = find(target, -1);
-    if (!next) return;
-    if (is_shadow) {
-      if (auto begun = ShadowCopy::begin(model->traffic, request, *caller_)) copy_.emplace(std::move(*begun));
-    } else {
-      traffic.count(*chosen);
-    }
-    if (called_model_.empty()) called_model_ = request.model;
-    request.model = target;
-    request.version = -1;
-    model = std::move(next);
+    shadow_ = hop.traffic;
+    shadow_->begin();
+    if (auto begun = ShadowCopy::begin(shadow_, request, *caller_)) copy_.emplace(std::move(*begun));
   }
 }
 
@@ -274,7 +292,7 @@ void Inference::complete(TRITONSERVER_InferenceResponse* response, bool final) n
   try {
     const std::lock_guard<SpinningMutex> lock(mutex_);
     try {
-      ModelResponse received(response, called_model_);
+      ModelResponse received(response, called_);
       if (copy_) (*copy_)->keep(received);
       respond(std::move(received), final);
     } catch (const Failure& failure) {
@@ -307,8 +325,7 @@ void infer(TRITONSERVER_Server* server, InferenceRequest&& request, std::unique_
   inference->storage_ = std::move(request.storage);
   inference->charge_ = std::move(request.charge);
   inference->server_ = server;
-  inference->pass_on(server, request);
-  inference->make(server, request);
+  inference->make_passed_on(server, request);
   inference->arrivals_ = find_arrivals(request.model.c_str());
   if (inference->arrivals_) inference->arrivals_->announce();
   Inference* const made = inference.release();

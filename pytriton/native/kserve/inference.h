@@ -94,9 +94,12 @@ struct Output {
 // One response of a model; deletes the server's.
 class ModelResponse {
  public:
-  // `model`: the name by which the model was called, if that is another one.
-  explicit ModelResponse(TRITONSERVER_InferenceResponse* response, std::string_view model = {})
-      : response_(response), model_(model) {}
+  // The model that was called, and its version, if another one answers; else no name.
+  struct Called {
+    std::string model;
+    int64_t version = 0;
+  };
+  ModelResponse(TRITONSERVER_InferenceResponse* response, const Called& called) : response_(response), called_(called) {}
 
   // False: this only tells that there are no more.
   explicit operator bool() const { return response_ != nullptr; }
@@ -120,10 +123,11 @@ class ModelResponse {
     }
   };
   std::unique_ptr<TRITONSERVER_InferenceResponse, Deleter> response_;
-  std::string_view model_;
+  const Called& called_;
 };
 
 class ShadowCopy;
+class Traffic;
 
 // A request in flight. Lives until the server has released the request and sent the last response, in whichever order.
 class Inference {
@@ -151,7 +155,12 @@ class Inference {
 
  private:
   friend void infer(TRITONSERVER_Server*, InferenceRequest&&, std::unique_ptr<Inference>);
-  void pass_on(TRITONSERVER_Server* server, InferenceRequest& request);
+  struct Hop {
+    std::shared_ptr<Traffic> traffic;
+    size_t chosen;  // the next model
+  };
+  static std::vector<Hop> find_hops(TRITONSERVER_Server* server, const InferenceRequest& request);
+  void make_passed_on(TRITONSERVER_Server* server, InferenceRequest& request);
   void make(TRITONSERVER_Server* server, const InferenceRequest& request);
   void submit(TRITONSERVER_Server* server) noexcept;
   void complete(TRITONSERVER_InferenceResponse* response, bool final) noexcept;
@@ -159,7 +168,8 @@ class Inference {
 
   TRITONSERVER_Server* server_ = nullptr;
   Reference<Caller> caller_;
-  std::string called_model_;                    // if another model answers for it
+  ModelResponse::Called called_;
+  std::shared_ptr<Traffic> shadow_;             // of the model that was called
   std::optional<Reference<ShadowCopy>> copy_;   // which is sent after the answer
   std::vector<Memory> storage_;
   Charge charge_;        // of that

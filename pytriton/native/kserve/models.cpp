@@ -52,14 +52,16 @@ const Tensor* find_tensor(const std::vector<Tensor>& tensors, std::string_view n
 }
 
 // The versions of a model have one configuration, but each passes requests on by itself.
-bool has_one_version(TRITONSERVER_Server* server, const std::string& name) {
+bool is_only_version(TRITONSERVER_Server* server, const std::string& name, int64_t version) {
   TRITONSERVER_Message* message = nullptr;
   check(TRITONSERVER_ServerModelMetadata(server, name.c_str(), -1, &message));
   const MessagePointer owner(message);
   const char* base = nullptr;
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
-  return Json::parse({base, size})["versions"].list().size() == 1;
+  const Json metadata = Json::parse({base, size});
+  const auto& versions = metadata["versions"].list();
+  return versions.size() == 1 && versions.front().text() == std::to_string(version);
 }
 
 }  // namespace
@@ -107,6 +109,22 @@ std::shared_ptr<const Model> Models::find(const std::string& name, int64_t versi
   return model;
 }
 
+std::shared_ptr<const Model> Models::find_known(const std::string& name, int64_t version) {
+  const PyTritonModelChanges* changes = model_changes();
+  if (!changes) return nullptr;
+  const uint64_t ended = changes->ended, begun = changes->begun;
+  if (begun == ended) {
+    try {
+      return find(name, version);
+    } catch (const Failure&) {
+      return nullptr;
+    }
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = models_.find({name, version});
+  return found == models_.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<const Model> Models::fetch(const std::string& name, int64_t version) const {
   TRITONSERVER_Message* message = nullptr;
   check(TRITONSERVER_ServerModelConfig(server_, name.c_str(), version, 1, &message));
@@ -115,8 +133,11 @@ std::shared_ptr<const Model> Models::fetch(const std::string& name, int64_t vers
   size_t size = 0;
   check(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
   auto model = std::make_shared<Model>(parse_model({base, size}));
-  const auto traffic = model->parameters.find("pytriton_traffic");
-  if (traffic != model->parameters.end() && has_one_version(server_, name)) model->traffic = open_traffic(traffic->second);
+  if (const auto file = model->parameters.find(kTrafficParameter); file != model->parameters.end()) {
+    const auto traffic = find_traffic(file->second);
+    if (traffic && traffic->model() == name && is_only_version(server_, name, traffic->version()))
+      model->traffic = traffic;
+  }
   return model;
 }
 

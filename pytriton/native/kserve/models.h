@@ -48,6 +48,10 @@ class Models {
   // Throws Failure if there is no such model, or if it is not ready. Version -1: that which the server chooses.
   std::shared_ptr<const Model> find(const std::string& name, int64_t version);
 
+  // As find(), but null if there is none. While models are loaded or unloaded, it is what was known before, if that is
+  // known: reading all configurations again for each request would take longer than most requests.
+  std::shared_ptr<const Model> find_known(const std::string& name, int64_t version);
+
  private:
   std::shared_ptr<const Model> fetch(const std::string& name, int64_t version) const;
 

@@ -68,25 +68,29 @@ std::optional<Reference<ShadowCopy>> ShadowCopy::begin(std::shared_ptr<Traffic> 
   try {
     made = new ShadowCopy(traffic);
   } catch (const std::bad_alloc&) {
-    traffic->end_copy(Traffic::kDropped);
+    traffic->end_copy(Traffic::kDropped, 0);
     return std::nullopt;
   }
   Reference<ShadowCopy> copy(*made);
   try {
-    uint64_t bytes = 0;
-    for (const Input& input : request.inputs) bytes += input.size;
-    if (caller.reserve(bytes, copy->charge_)) {
-      copy->copy(request);
-      return copy;
-    }
+    caller.reserve(0, copy->charge_);  // a refusal would be the client's answer
+    copy->copy(request);
+    return copy;
   } catch (const std::exception&) {
-    // There is no memory.
+    copy->end(Traffic::kDropped);
+    return std::nullopt;
   }
-  copy->end(Traffic::kDropped);
-  return std::nullopt;
 }
 
-ShadowCopy::~ShadowCopy() { traffic_->end_copy(outcome_); }
+ShadowCopy::~ShadowCopy() { traffic_->end_copy(outcome_, bytes_); }
+
+void ShadowCopy::reserve_kept(uint64_t bytes) {
+  if (traffic_->reserve(bytes)) {
+    bytes_ += bytes;
+    if (charge_.resize(bytes_) == Refusal::none) return;
+  }
+  throw Failure(Code::unavailable, "no memory for a copy");
+}
 
 void ShadowCopy::copy(const InferenceRequest& request) {
   request_.model = traffic_->targets()[1];
@@ -97,6 +101,7 @@ void ShadowCopy::copy(const InferenceRequest& request) {
   for (const RequestedOutput& output : request.outputs) request_.outputs.emplace_back().name = output.name;
   size_t size = 0;
   for (const Input& input : request.inputs) size += aligned(input.size);
+  reserve_kept(size);
   inputs_ = allocate(size);
   char* at = inputs_.get();
   for (const Input& input : request.inputs) {
@@ -104,7 +109,8 @@ void ShadowCopy::copy(const InferenceRequest& request) {
     copied.name = input.name;
     copied.dtype = input.dtype;
     copied.shape = input.shape;
-    copied.data = std::memcpy(at, input.data, input.size);
+    if (input.size) std::memcpy(at, input.data, input.size);
+    copied.data = at;
     copied.size = input.size;
     at += aligned(input.size);
   }
@@ -136,7 +142,7 @@ void ShadowCopy::keep(const ModelResponse& response) {
     const uint32_t count = response.output_count();
     for (uint32_t index = 0; index < count; ++index) {
       const Output output = response.output(index);
-      if (charge_.resize(charge_.bytes() + output.size) != Refusal::none) return end(Traffic::kDropped);
+      reserve_kept(output.size);
       outputs_.push_back({std::string(output.name), output.dtype, {output.shape, output.shape + output.rank},
                           std::string(output.data, output.size)});
     }

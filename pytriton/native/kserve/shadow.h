@@ -46,6 +46,7 @@ class ShadowCopy final : public Caller {
 
   explicit ShadowCopy(std::shared_ptr<Traffic> traffic) : traffic_(std::move(traffic)) {}
   ~ShadowCopy();
+  void reserve_kept(uint64_t bytes);  // throws Failure if there is no memory
   void copy(const InferenceRequest& request);
   void end(Traffic::Outcome outcome);
   bool is_like(const ModelResponse& response) const;
@@ -53,7 +54,8 @@ class ShadowCopy final : public Caller {
 
   const std::shared_ptr<Traffic> traffic_;
   std::atomic<int> references_{0};
-  Charge charge_;  // of what is kept
+  Charge charge_;       // of what is kept
+  uint64_t bytes_ = 0;  // the same, of all clients together
   InferenceRequest request_;
   std::string id_;
   Memory inputs_;

@@ -3,18 +3,23 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "../edge/exchange.h"
 #include "../edge/route_options.h"
 #include "../frames/descriptor.h"
-#include "../frames/failure.h"
+#include "../frames/handles.h"
 #include "../frames/json.h"
 #include "inference.h"
 
@@ -24,10 +29,16 @@ namespace {
 
 // As traffic_file.py has them
 constexpr uint64_t kFormat = 1;
-enum Word : size_t { kFormatAt, kOpenAt, kValidAt, kWeightsAt, kHead };
+enum Word : size_t { kFormatAt, kOpenAt, kValidAt, kWeightsAt, kCountersAt, kHead };
 
 constexpr size_t kMostBytes = 1 << 20, kMostTargets = 1024, kOutcomes = 4;
+constexpr size_t kMostCopied = 1 << 20;         // bytes of inputs, which are copied while other connections wait
+constexpr uint64_t kMostOfCopies = 64ULL << 20;  // bytes that all copies of a Shadow take
+constexpr const char* kCallersParameter = "pytriton_callers";  // pytriton/constants.py
 constexpr int kMostCopies = 16;
+// With more requests in flight, copies would slow these down: they are merged with few others, and so cost more.
+constexpr int kBusy = 8;
+constexpr double kShareWhileBusy = 0.01;
 
 uint64_t word(const uint64_t* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 
@@ -52,6 +63,14 @@ bool has_name(const Parameter& parameter, std::string_view name) {
       });
 }
 
+// Whether a model waits for the request already, as its callable says: it would wait for itself.
+bool is_caller(const std::string& model, const InferenceRequest& request) {
+  const std::string name = " " + model + " ";
+  return std::any_of(request.parameters.begin(), request.parameters.end(), [&](const Parameter& each) {
+    return each.name == kCallersParameter && (each.text + " ").find(name) != std::string::npos;
+  });
+}
+
 bool is_file_name(const std::string& name) { return !name.empty() && name.find('/') == std::string::npos; }
 
 }  // namespace
@@ -67,23 +86,26 @@ Traffic::Traffic(const std::string& path) {
   if (memory_ == MAP_FAILED) throw Failure(Code::unavailable, path + " cannot be mapped: " + std::strerror(errno));
   try {
     words_ = static_cast<uint64_t*>(memory_);
-    const uint64_t targets = words_[kWeightsAt];
-    if (words_[kFormatAt] != kFormat || targets < 1 || targets > kMostTargets)
+    const uint64_t targets = words_[kWeightsAt], counters = words_[kCountersAt];
+    if (words_[kFormatAt] != kFormat || targets < 1 || targets > kMostTargets || counters > kMostTargets)
       throw FrameError(path + " has another format");
-    const size_t counters = std::max<size_t>(targets, kOutcomes), numbers = kHead + 2 * targets + counters;
+    const size_t numbers = kHead + 2 * targets + counters;
     if (size_ < numbers * sizeof(uint64_t)) throw FrameError(path + " is too short");
     counters_ = words_ + kHead + 2 * targets;
     const char* const text = reinterpret_cast<const char*>(words_ + numbers);
     const Json options = Json::parse({text, size_ - numbers * sizeof(uint64_t)});
+    model_ = options["model"].text();
+    version_ = options["version"].integer();
     for (const Json& each : options["targets"].list()) targets_.push_back(each.text());
-    if (targets_.size() != targets) throw FrameError(path + " has another number of targets");
     if (options["kind"].text() == "shadow") {
       const int64_t priority = options["priority"].integer();
       comparison_ = Comparison{static_cast<uint64_t>(priority), options["rtol"].number(), options["atol"].number()};
-      if (targets != 2 || priority < 0) throw FrameError(path + " is wrong");
+      if (targets != 2 || priority < 0) throw FrameError(path + " has no two models");
     } else if (!options["by"].is(Json::Kind::null)) {
       by_ = options["by"].text();
     }
+    if (targets_.size() != targets || counters != (comparison_ ? kOutcomes : targets))
+      throw FrameError(path + " has other numbers than names");
   } catch (...) {
     ::munmap(memory_, size_);
     throw;
@@ -92,21 +114,31 @@ Traffic::Traffic(const std::string& path) {
 
 Traffic::~Traffic() { ::munmap(memory_, size_); }
 
-const double* Traffic::weights() const {
-  const size_t valid = word(words_ + kValidAt) ? 1 : 0;
-  return reinterpret_cast<const double*>(words_ + kHead + valid * targets_.size());
+std::vector<double> Traffic::weights() const {
+  std::vector<double> found(targets_.size());
+  for (uint64_t valid = word(words_ + kValidAt), before = ~valid; valid != before;) {
+    std::memcpy(found.data(), words_ + kHead + (valid & 1) * found.size(), found.size() * sizeof(double));
+    std::atomic_thread_fence(std::memory_order_acquire);
+    before = std::exchange(valid, word(words_ + kValidAt));  // another one: the list may have been written meanwhile
+  }
+  return found;
 }
 
 Traffic::Key Traffic::key_of(const InferenceRequest& request, std::string& key) const {
   if (!by_) return Key::absent;
   const auto& all = request.parameters;
-  auto found = std::find_if(all.rbegin(), all.rend(), [&](const Parameter& each) { return each.name == *by_; });
-  if (found == all.rend())
-    found = std::find_if(all.rbegin(), all.rend(), [&](const Parameter& each) { return has_name(each, *by_); });
-  if (found == all.rend()) return Key::absent;
+  const auto last = [&](const std::string& name) {  // value, which counts
+    return std::find_if(all.rbegin(), all.rend(), [&](const Parameter& each) { return each.name == name; });
+  };
+  auto found = last(*by_);
+  if (found == all.rend()) {
+    const auto first = std::find_if(all.begin(), all.end(), [&](const Parameter& each) { return has_name(each, *by_); });
+    if (first == all.end()) return Key::absent;
+    found = last(first->name);
+  }
   switch (found->type) {
     case TRITONSERVER_PARAMETER_STRING:
-      key = found->text;
+      key = found->text.c_str();  // as the server takes it
       return Key::present;
     case TRITONSERVER_PARAMETER_INT:
       key = std::to_string(found->integer);
@@ -121,13 +153,18 @@ Traffic::Key Traffic::key_of(const InferenceRequest& request, std::string& key) 
 
 std::optional<size_t> Traffic::choose(const InferenceRequest& request) const {
   if (!word(words_ + kOpenAt)) return std::nullopt;
-  if (comparison_) return 0;
+  if (comparison_) {
+    uint64_t bytes = 0;
+    for (const Input& input : request.inputs) bytes += input.size;
+    if (bytes > kMostCopied || is_caller(targets_[0], request)) return std::nullopt;
+    return 0;
+  }
   std::string text;
   const Key key = key_of(request, text);
   if (key == Key::unknown) return std::nullopt;
-  const double* const all = weights();
+  const std::vector<double> all = weights();
   double point = key == Key::absent ? random_point() : point_of(text);
-  point *= std::accumulate(all, all + targets_.size(), 0.0);
+  point *= std::accumulate(all.begin(), all.end(), 0.0);
   std::optional<size_t> chosen;
   for (size_t target = 0; target < targets_.size(); ++target) {
     if (!(all[target] > 0)) continue;
@@ -135,28 +172,47 @@ std::optional<size_t> Traffic::choose(const InferenceRequest& request) const {
     point -= all[target];
     if (point < 0) break;
   }
+  if (chosen && is_caller(targets_[*chosen], request)) return std::nullopt;
   return chosen;
 }
 
 bool Traffic::begin_copy() {
-  if (random_point() >= weights()[1]) return false;
-  if (copies_++ < kMostCopies) return true;
-  end_copy(kDropped);
+  const double point = random_point();
+  if (point >= weights()[1]) return false;
+  const bool is_busy = requests_.load(std::memory_order_relaxed) > kBusy;
+  if (copies_++ < kMostCopies && !(is_busy && point >= kShareWhileBusy)) return true;
+  end_copy(kDropped, 0);
   return false;
 }
 
-void Traffic::end_copy(std::optional<Outcome> outcome) {
+bool Traffic::reserve(uint64_t bytes) {
+  if ((bytes_ += bytes) <= kMostOfCopies) return true;
+  bytes_ -= bytes;
+  return false;
+}
+
+void Traffic::end_copy(std::optional<Outcome> outcome, uint64_t bytes) {
   if (outcome) count(*outcome);
+  bytes_ -= bytes;
   --copies_;
 }
 
-std::shared_ptr<Traffic> open_traffic(const std::string& name) {
-  const std::string& folder = route_options().traffic;
-  if (folder.empty() || !is_file_name(name)) return nullptr;
+std::shared_ptr<Traffic> find_traffic(const std::string& name) {
+  static std::mutex mutex;
+  static auto* const found = new std::map<std::string, std::shared_ptr<Traffic>>;  // is used while the process ends
+  const std::string path = route_options().traffic + "/" + name;
+  if (route_options().traffic.empty() || !is_file_name(name)) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (const auto known = found->find(path); known != found->end()) return known->second;
+  for (auto each = found->begin(); each != found->end();)
+    each = ::access(each->first.c_str(), F_OK) == 0 ? std::next(each) : found->erase(each);
+  if (::access(path.c_str(), F_OK) != 0) return nullptr;  // of a program on another machine
   try {
-    return std::make_shared<Traffic>(folder + "/" + name);
-  } catch (const Failure&) {
-    return nullptr;  // of a program on another machine, perhaps: the model's callable passes requests on
+    return (*found)[path] = std::make_shared<Traffic>(path);
+  } catch (const std::exception& error) {
+    found->erase(path);
+    log_warning(std::string(error.what()) + ", so that the model's callable passes its requests on");
+    return nullptr;
   }
 }
 

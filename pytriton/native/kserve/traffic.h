@@ -32,17 +32,24 @@ class Traffic {
   Traffic(const Traffic&) = delete;
   Traffic& operator=(const Traffic&) = delete;
 
-  // The model that answers a request, by its place in targets(). None: the request is left to the model's callable.
+  // The model that gets a request, by its place in targets(). None: the request is left to the model's callable.
   std::optional<size_t> choose(const InferenceRequest& request) const;
 
+  const std::string& model() const { return model_; }  // that passes its requests on, ...
+  int64_t version() const { return version_; }         // ... and its version
   const std::vector<std::string>& targets() const { return targets_; }
   const std::optional<Comparison>& comparison() const { return comparison_; }  // of a Shadow
 
   void count(size_t counter) { __atomic_add_fetch(counters_ + counter, 1, __ATOMIC_RELAXED); }
 
-  // Whether a copy of a request shall be made now; end_copy() has to follow then. Counts those that are dropped.
+  // A request of a Shadow has been passed on, until it is answered.
+  void begin() { ++requests_; }
+  void end() { --requests_; }
+
+  // Whether a copy of it shall be made; end_copy() has to follow then. Counts those that are dropped.
   bool begin_copy();
-  void end_copy(std::optional<Outcome> outcome);  // none: the request has failed
+  bool reserve(uint64_t bytes);                                   // that a copy takes; false if all take too many
+  void end_copy(std::optional<Outcome> outcome, uint64_t bytes);  // none: the request has failed
 
   bool may_report() { return reported_++ < kMostReports; }  // the difference of a copy
 
@@ -50,19 +57,26 @@ class Traffic {
   // Of a key, whose value decides; none without a key, or if its text may be another one in Python.
   enum class Key { absent, present, unknown };
   Key key_of(const InferenceRequest& request, std::string& key) const;
-  const double* weights() const;
+  std::vector<double> weights() const;
   static constexpr int kMostReports = 3;
 
+  std::string model_;
+  int64_t version_ = 0;
   std::vector<std::string> targets_;
   std::optional<std::string> by_;
   std::optional<Comparison> comparison_;
   void* memory_ = nullptr;
   size_t size_ = 0;
   uint64_t *words_ = nullptr, *counters_ = nullptr;  // in the memory
-  std::atomic<int> copies_{0}, reported_{0};         // copies under way; differences
+  std::atomic<int> requests_{0}, copies_{0};         // in flight
+  std::atomic<int> reported_{0};                     // differences
+  std::atomic<uint64_t> bytes_{0};                   // of copies
 };
 
-// The file of the given name in the folder of such files; null if there is none that can be used.
-std::shared_ptr<Traffic> open_traffic(const std::string& name);
+// The member of a model's configuration that names its file in the folder of such files.
+constexpr const char* kTrafficParameter = "pytriton_traffic";
+
+// That of the file of the given name; always the same, as long as the file is there. Null if it cannot be used.
+std::shared_ptr<Traffic> find_traffic(const std::string& name);
 
 }  // namespace pytriton::http
