@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
@@ -17,6 +18,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.rest import ApiKey, RestConfig, create_app
 from pytriton.security import APPLICATION_ROUTES, ENDPOINT_GROUPS, GRPC_CALLS, HTTP_ROUTES, VALID_TRITON_ENDPOINTS
+from pytriton.server.edge import serves_grpc
 from pytriton.server.endpoints import Exposure
 from pytriton.triton import Triton, TritonSecurityConfig
 from tests.server.conftest import LOCALHOST, local_config
@@ -222,25 +224,37 @@ def walk_http(exposure: Exposure, triton: Triton, client: httpx.Client, base: st
     return wrong
 
 
-def walk_grpc(exposure: Exposure, address: str) -> list[str]:
-    wrong = []
+def grpc_calls(channel: grpc.Channel, is_edge: bool) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """The names of all calls, their groups, and what makes them."""
     requests = {descriptor.name: descriptor.input_type for descriptor in _service().methods}
     assert requests.keys() == GRPC_CALLS.keys()
-    with grpc.insecure_channel(address) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        for name, kind in requests.items():
-            request = getattr(service_pb2, kind.name)()
-            needs = exposure.needs[GRPC_CALLS[name]]
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+    for name, kind in requests.items():
+        request, call = getattr(service_pb2, kind.name)(), getattr(stub, name)
+        is_stream = name == "ModelStreamInfer"
+        yield name, GRPC_CALLS[name], partial(_drained, call, request) if is_stream else partial(call, request)
+    if is_edge:
+        yield "health", "health", partial(channel.unary_unary("/grpc.health.v1.Health/Check"), b"")
+        for version in ("v1", "v1alpha"):
+            call = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
+            yield f"reflection {version}", "metadata", partial(_drained, call, b"\x3a\0")  # list_services
+
+
+def _drained(call: Callable[..., Any], request: Any, **options: Any) -> None:
+    for _ in call(iter([request]), **options):
+        pass
+
+
+def walk_grpc(exposure: Exposure, is_edge: bool) -> list[str]:
+    wrong = []
+    with grpc.insecure_channel(exposure.address) as channel:
+        for name, group, call in grpc_calls(channel, is_edge):
+            needs = exposure.needs[group]
             for which, credential in CREDENTIALS.items():
                 metadata = [(f"triton-grpc-protocol-{key.lower()}", value) for key, value in credential.headers.items()]
-                call, options = getattr(stub, name), {"metadata": metadata, "timeout": DEADLINE_S}
                 error = None
                 try:
-                    if name == "ModelStreamInfer":
-                        for _ in call(iter([request]), **options):
-                            pass
-                    else:
-                        call(request, **options)
+                    call(metadata=metadata, timeout=DEADLINE_S)
                 except grpc.RpcError as raised:
                     error = raised
                 refused = (
@@ -269,7 +283,7 @@ def test_every_route_of_every_port_asks_for_what_the_table_says(name):
         wrong = []
         for exposure in found:
             if exposure.name == "gRPC":
-                wrong += walk_grpc(exposure, exposure.address)
+                wrong += walk_grpc(exposure, serves_grpc(triton._config))
             else:
                 wrong += walk_http(exposure, triton, client, f"http://{exposure.address}")
         assert wrong == []

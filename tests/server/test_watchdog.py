@@ -1,9 +1,13 @@
 """A server that runs and answers nothing is killed and launched again, as one that has died."""
 
+import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -13,12 +17,14 @@ from pytriton.triton import VALID_TRITON_ENDPOINTS, Triton, TritonLifecyclePolic
 from tests.server.conftest import local_config
 from tests.server.own_server import TENSORS, double, server_of, serving
 from tests.server.processes import DEADLINE_S, is_alive, wait_for
+from tests.server.proxies import HAS_EDGE
 from tests.server.test_lifecycle_policy import answers
 from tests.server.tls import Certificates
 
 pytestmark = pytest.mark.either_proxy
 
 SOON = TritonLifecyclePolicy(watchdog_timeout_s=3.0)
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
 
 
 def questions(triton):
@@ -36,6 +42,31 @@ def test_a_server_that_hangs_is_killed_and_launched_again(free_config, caplog):
         wait_for(triton.is_connected, "all models")
     assert f"the server (process {pid}) hangs: it does not answer over HTTP and gRPC; it is killed" in caplog.text
     assert "it died: it did not answer over HTTP and gRPC for 3 s and was killed" in caplog.text
+
+
+@contextmanager
+def held(thread: int) -> Iterator[None]:
+    """One thread of a child is stopped, and the others are not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(PTRACE_SEIZE, thread, None, None) != 0:
+        pytest.skip(f"ptrace is not allowed: {os.strerror(ctypes.get_errno())}")
+    libc.ptrace(PTRACE_INTERRUPT, thread, None, None)
+    os.waitpid(thread, WALL)
+    yield
+    assert libc.ptrace(PTRACE_DETACH, thread, None, None) == 0
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="Triton's endpoint has one loop")
+def test_a_loop_that_hangs_is_noticed_though_others_answer():
+    with local_config(http_thread_count=2) as config, serving(config) as triton:
+        ask, tasks = questions(triton)["HTTP"], Path(f"/proc/{server_of(config)}/task")
+        loops = [int(task.name) for task in tasks.iterdir() if (task / "comm").read_text() == "pytriton-loop\n"]
+        assert len(loops) == 2
+        for loop in loops:
+            assert ask(DEADLINE_S) is True
+            with held(loop):
+                assert ask(0.5) is False
+        assert ask(DEADLINE_S) is True
 
 
 def test_a_server_that_hangs_does_not_hold_a_stop_up(free_config):

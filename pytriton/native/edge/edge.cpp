@@ -182,15 +182,19 @@ void Edge::drain(std::function<void()> drained) {
   // The first loop accepts what waits, and hands it to the others before they are asked.
   loops_.front()->post([this, drained = std::move(drained)] {
     for (const auto& listener : listeners_) listener->close();
-    const auto rest = std::make_shared<std::atomic<size_t>>(loops_.size());
-    const auto done = [rest, drained] {
-      if (--*rest == 0 && drained) drained();
-    };
-    for (const auto& loop : loops_) {
-      Loop* const each = loop.get();
-      each->post([each, done] { each->drain(done); });
-    }
+    on_loops([](Loop& loop, std::function<void()> answered) { loop.drain(std::move(answered)); }, drained);
   });
+}
+
+void Edge::on_loops(std::function<void(Loop& loop, std::function<void()> answered)> task, std::function<void()> done) {
+  const auto rest = std::make_shared<std::atomic<size_t>>(loops_.size());
+  const auto answered = [rest, done = std::move(done)] {
+    if (--*rest == 0 && done) done();
+  };
+  for (const auto& loop : loops_) {
+    Loop* const each = loop.get();
+    each->post([each, task, answered] { task(*each, answered); });
+  }
 }
 
 void Edge::stop(int64_t timeout_ns) {

@@ -1,5 +1,6 @@
 #include "loop.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -50,6 +51,7 @@ Loop::~Loop() {
 
 void Loop::run() {
   thread_ = std::this_thread::get_id();
+  ::pthread_setname_np(::pthread_self(), "pytriton-loop");
   std::array<epoll_event, kEvents> events;
   while (!is_stopped_) {
     is_sleeping_ = true;

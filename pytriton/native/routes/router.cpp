@@ -298,8 +298,14 @@ void route_control(Loop& loop, HttpExchange& exchange) {
   } else if ((request.path == "/ready" || request.path == "/unready") && request.method == "POST") {
     loop.edge().set_has_models(request.path == "/ready");
     exchange.send(done());
+  } else if (const V2Path path = parse_v2_path(request.path); path.action == Action::live && request.method == "GET") {
+    // Whoever watches the server asks here: none of the loops may hang.
+    loop.edge().on_loops([](Loop& /*each*/, const std::function<void()>& answered) { answered(); },
+                         [server = loop.edge().server(), path, reference = ExchangeReference(exchange)] {
+                           answer_metadata(server, *reference, path);
+                         });
   } else {
-    route_v2(loop, exchange, parse_v2_path(request.path), Entrance::control);  // the app's requests
+    route_v2(loop, exchange, path, Entrance::control);  // the app's requests
   }
 }
 
