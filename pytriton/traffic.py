@@ -33,7 +33,7 @@ from pytriton.introspection import override
 from pytriton.logs import get_logger
 from pytriton.model_config import ModelConfig, SequenceBatcher, Tensor
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.pool.pool import ServedModel, WorkerPool, Workers
+from pytriton.pool.pool import Infer, ServedModel, WorkerPool, Workers
 from pytriton.pool.threads import ThreadWorkerPool
 from pytriton.proxy.types import Request
 from pytriton.signature.derive import Derived
@@ -369,7 +369,7 @@ class Split(Router):
 
     @override
     def edge_options(self) -> dict[str, Any] | None:
-        if self.by is not None and (not self.by.isascii() or self.by.lower() == "priority"):  # no parameter there
+        if self.by is not None and not self.by.isascii():  # whose letter case only Python knows
             return None
         return {"kind": "split", "by": self.by}
 
@@ -392,9 +392,8 @@ class Shadow(Router):
     """A model whose requests go to one model, and copies of some to another, whose answers are compared and dropped.
 
     Copies are sent after the answer, with the lowest priority. While 16 of them are under way, others are dropped, so
-    that a slow model does not slow down the one that answers; likewise 99 of 100 while more than 8 requests are in
-    flight at the edge. Models that stream are not compared. With a ``compare`` of your own, all requests pass a
-    coroutine of this process.
+    that a slow model does not slow down the one that answers; at the edge likewise those beyond 400 in a second. Models
+    that stream are not compared. With a ``compare`` of your own, all requests pass a coroutine of this process.
 
     Args:
         model: Name of the model that answers.

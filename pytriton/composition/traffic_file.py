@@ -1,4 +1,4 @@
-"""What the edge has to know to pass requests on itself, and what it counts: a file that it maps, as this process does."""
+"""What the edge has to know to pass requests on, and what it counts: a file that it maps, as this process does."""
 
 from __future__ import annotations
 

@@ -186,7 +186,8 @@ void Edge::drain(std::function<void()> drained) {
   });
 }
 
-void Edge::on_loops(std::function<void(Loop& loop, std::function<void()> answered)> task, std::function<void()> done) {
+void Edge::on_loops(const std::function<void(Loop& loop, std::function<void()> answered)>& task,
+                    std::function<void()> done) {
   const auto rest = std::make_shared<std::atomic<size_t>>(loops_.size());
   const auto answered = [rest, done = std::move(done)] {
     if (--*rest == 0 && done) done();

@@ -34,7 +34,8 @@ class Edge {
   void drain(std::function<void()> drained);
 
   // Calls `done`, which may be empty, when each loop's thread has called `task`, and that has called what it is given.
-  void on_loops(std::function<void(Loop& loop, std::function<void()> answered)> task, std::function<void()> done);
+  void on_loops(const std::function<void(Loop& loop, std::function<void()> answered)>& task,
+                std::function<void()> done);
 
   // Ends the threads, at the latest after the time.
   void stop(int64_t timeout_ns);

@@ -179,7 +179,6 @@ OutputMemory ModelResponse::take(const Output& output) {
 Inference::Inference(Caller& caller) : caller_(caller) {}
 
 Inference::~Inference() {
-  if (shadow_) shadow_->end();
   if (request_) ignore(TRITONSERVER_InferenceRequestDelete(request_));
 }
 
@@ -222,9 +221,7 @@ void Inference::make_passed_on(TRITONSERVER_Server* server, InferenceRequest& re
       hop.traffic->count(hop.chosen);
       continue;
     }
-    shadow_ = hop.traffic;
-    shadow_->begin();
-    if (auto begun = ShadowCopy::begin(shadow_, request, *caller_)) copy_.emplace(std::move(*begun));
+    if (auto begun = ShadowCopy::begin(hop.traffic, request, *caller_)) copy_.emplace(std::move(*begun));
   }
 }
 

@@ -99,7 +99,8 @@ class ModelResponse {
     std::string model;
     int64_t version = 0;
   };
-  ModelResponse(TRITONSERVER_InferenceResponse* response, const Called& called) : response_(response), called_(called) {}
+  ModelResponse(TRITONSERVER_InferenceResponse* response, const Called& called)
+      : response_(response), called_(called) {}
 
   // False: this only tells that there are no more.
   explicit operator bool() const { return response_ != nullptr; }
@@ -169,8 +170,7 @@ class Inference {
   TRITONSERVER_Server* server_ = nullptr;
   Reference<Caller> caller_;
   ModelResponse::Called called_;
-  std::shared_ptr<Traffic> shadow_;             // of the model that was called
-  std::optional<Reference<ShadowCopy>> copy_;   // which is sent after the answer
+  std::optional<Reference<ShadowCopy>> copy_;  // which is sent after the answer
   std::vector<Memory> storage_;
   Charge charge_;        // of that
   SpinningMutex mutex_;  // of respond() and fail()

@@ -61,7 +61,7 @@ class ShadowCopy::Answer final : public Inference {
   ShadowCopy& copy_;
 };
 
-std::optional<Reference<ShadowCopy>> ShadowCopy::begin(std::shared_ptr<Traffic> traffic,
+std::optional<Reference<ShadowCopy>> ShadowCopy::begin(const std::shared_ptr<Traffic>& traffic,
                                                        const InferenceRequest& request, Caller& caller) {
   if (!traffic->begin_copy()) return std::nullopt;
   ShadowCopy* made = nullptr;
@@ -143,7 +143,9 @@ void ShadowCopy::keep(const ModelResponse& response) {
     for (uint32_t index = 0; index < count; ++index) {
       const Output output = response.output(index);
       reserve_kept(output.size);
-      outputs_.push_back({std::string(output.name), output.dtype, {output.shape, output.shape + output.rank},
+      outputs_.push_back({std::string(output.name),
+                          output.dtype,
+                          {output.shape, output.shape + output.rank},
                           std::string(output.data, output.size)});
     }
     has_answer_ = true;

@@ -16,8 +16,8 @@ namespace pytriton::http {
 class ShadowCopy final : public Caller {
  public:
   // That of a request which goes to the first model of a Shadow; none if it shall not be copied, or there is no memory.
-  static std::optional<Reference<ShadowCopy>> begin(std::shared_ptr<Traffic> traffic, const InferenceRequest& request,
-                                                    Caller& caller);
+  static std::optional<Reference<ShadowCopy>> begin(const std::shared_ptr<Traffic>& traffic,
+                                                    const InferenceRequest& request, Caller& caller);
   ShadowCopy(const ShadowCopy&) = delete;
   ShadowCopy& operator=(const ShadowCopy&) = delete;
 

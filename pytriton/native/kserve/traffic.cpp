@@ -16,6 +16,7 @@
 #include <random>
 #include <utility>
 
+#include "../edge/clock.h"
 #include "../edge/exchange.h"
 #include "../edge/route_options.h"
 #include "../frames/descriptor.h"
@@ -29,18 +30,18 @@ namespace {
 
 // As traffic_file.py has them
 constexpr uint64_t kFormat = 1;
-enum Word : size_t { kFormatAt, kOpenAt, kValidAt, kWeightsAt, kCountersAt, kHead };
+enum Place : size_t { kFormatAt, kOpenAt, kValidAt, kWeightsAt, kCountersAt, kHead };
 
 constexpr size_t kMostBytes = 1 << 20, kMostTargets = 1024, kOutcomes = 4;
-constexpr size_t kMostCopied = 1 << 20;         // bytes of inputs, which are copied while other connections wait
+constexpr size_t kMostCopied = 1 << 20;          // bytes of inputs, which are copied while other connections wait
 constexpr uint64_t kMostOfCopies = 64ULL << 20;  // bytes that all copies of a Shadow take
 constexpr const char* kCallersParameter = "pytriton_callers";  // pytriton/constants.py
 constexpr int kMostCopies = 16;
-// With more requests in flight, copies would slow these down: they are merged with few others, and so cost more.
-constexpr int kBusy = 8;
-constexpr double kShareWhileBusy = 0.01;
+// Copies come alone, so that each costs more than a request that is merged with others. At this rate, they take a few
+// percent of a processor.
+constexpr int64_t kCopyInterval_ns = kSecond_ns / 400;
 
-uint64_t word(const uint64_t* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+uint64_t load(const uint64_t* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 
 // A number from 0 to 1 that depends on the key alone, as in traffic.py: FNV-1a, and the last step of MurmurHash3.
 double point_of(std::string_view key) {
@@ -57,10 +58,10 @@ double random_point() {
 }
 
 bool has_name(const Parameter& parameter, std::string_view name) {
-  return std::equal(
-      name.begin(), name.end(), parameter.name.begin(), parameter.name.end(), [](unsigned char one, unsigned char other) {
-        return std::tolower(one) == std::tolower(other);  // names of headers
-      });
+  return std::equal(name.begin(), name.end(), parameter.name.begin(), parameter.name.end(),
+                    [](unsigned char one, unsigned char other) {
+                      return std::tolower(one) == std::tolower(other);  // names of headers
+                    });
 }
 
 // Whether a model waits for the request already, as its callable says: it would wait for itself.
@@ -77,7 +78,7 @@ bool is_file_name(const std::string& name) { return !name.empty() && name.find('
 
 Traffic::Traffic(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct stat status {};
+  struct stat status{};
   if (!file || ::fstat(file.get(), &status) != 0)
     throw Failure(Code::unavailable, path + " cannot be opened: " + std::strerror(errno));
   size_ = static_cast<size_t>(status.st_size);
@@ -116,10 +117,10 @@ Traffic::~Traffic() { ::munmap(memory_, size_); }
 
 std::vector<double> Traffic::weights() const {
   std::vector<double> found(targets_.size());
-  for (uint64_t valid = word(words_ + kValidAt), before = ~valid; valid != before;) {
+  for (uint64_t valid = load(words_ + kValidAt), before = ~valid; valid != before;) {
     std::memcpy(found.data(), words_ + kHead + (valid & 1) * found.size(), found.size() * sizeof(double));
     std::atomic_thread_fence(std::memory_order_acquire);
-    before = std::exchange(valid, word(words_ + kValidAt));  // another one: the list may have been written meanwhile
+    before = std::exchange(valid, load(words_ + kValidAt));  // another one: the list may have been written meanwhile
   }
   return found;
 }
@@ -132,13 +133,14 @@ Traffic::Key Traffic::key_of(const InferenceRequest& request, std::string& key) 
   };
   auto found = last(*by_);
   if (found == all.rend()) {
-    const auto first = std::find_if(all.begin(), all.end(), [&](const Parameter& each) { return has_name(each, *by_); });
+    const auto first =
+        std::find_if(all.begin(), all.end(), [&](const Parameter& each) { return has_name(each, *by_); });
     if (first == all.end()) return Key::absent;
     found = last(first->name);
   }
   switch (found->type) {
     case TRITONSERVER_PARAMETER_STRING:
-      key = found->text.c_str();  // as the server takes it
+      key.assign(found->text, 0, found->text.find('\0'));  // as the server takes it
       return Key::present;
     case TRITONSERVER_PARAMETER_INT:
       key = std::to_string(found->integer);
@@ -152,7 +154,7 @@ Traffic::Key Traffic::key_of(const InferenceRequest& request, std::string& key) 
 }
 
 std::optional<size_t> Traffic::choose(const InferenceRequest& request) const {
-  if (!word(words_ + kOpenAt)) return std::nullopt;
+  if (!load(words_ + kOpenAt)) return std::nullopt;
   if (comparison_) {
     uint64_t bytes = 0;
     for (const Input& input : request.inputs) bytes += input.size;
@@ -177,16 +179,24 @@ std::optional<size_t> Traffic::choose(const InferenceRequest& request) const {
 }
 
 bool Traffic::begin_copy() {
-  const double point = random_point();
-  if (point >= weights()[1]) return false;
-  const bool is_busy = requests_.load(std::memory_order_relaxed) > kBusy;
-  if (copies_++ < kMostCopies && !(is_busy && point >= kShareWhileBusy)) return true;
+  if (random_point() >= weights()[1]) return false;
+  if (copies_++ < kMostCopies && take_turn()) return true;
   end_copy(kDropped, 0);
   return false;
 }
 
+bool Traffic::take_turn() {
+  const int64_t now = now_ns(), earliest = now - (kMostCopies - 1) * kCopyInterval_ns;
+  int64_t next = next_copy_at_.load(std::memory_order_relaxed), turn = 0;
+  do {
+    turn = std::max(next, earliest);
+    if (turn > now) return false;
+  } while (!next_copy_at_.compare_exchange_weak(next, turn + kCopyInterval_ns, std::memory_order_relaxed));
+  return true;
+}
+
 bool Traffic::reserve(uint64_t bytes) {
-  if ((bytes_ += bytes) <= kMostOfCopies) return true;
+  if (bytes_.fetch_add(bytes) + bytes <= kMostOfCopies) return true;
   bytes_ -= bytes;
   return false;
 }

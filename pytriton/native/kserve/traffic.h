@@ -1,5 +1,6 @@
-// A model that passes its requests on to others (pytriton/traffic.py): the edge sends them to those others itself. What it
-// has to know for that, and what it counts, are in a file that the program maps, too (pytriton/composition/traffic_file.py).
+// A model that passes its requests on to others (pytriton/traffic.py): the edge sends them to those others itself. What
+// it has to know for that, and what it counts, are in a file that the program maps, too
+// (pytriton/composition/traffic_file.py).
 #pragma once
 
 #include <atomic>
@@ -42,11 +43,7 @@ class Traffic {
 
   void count(size_t counter) { __atomic_add_fetch(counters_ + counter, 1, __ATOMIC_RELAXED); }
 
-  // A request of a Shadow has been passed on, until it is answered.
-  void begin() { ++requests_; }
-  void end() { --requests_; }
-
-  // Whether a copy of it shall be made; end_copy() has to follow then. Counts those that are dropped.
+  // Whether a copy of a request shall be made; end_copy() has to follow then. Counts those that are dropped.
   bool begin_copy();
   bool reserve(uint64_t bytes);                                   // that a copy takes; false if all take too many
   void end_copy(std::optional<Outcome> outcome, uint64_t bytes);  // none: the request has failed
@@ -58,6 +55,7 @@ class Traffic {
   enum class Key { absent, present, unknown };
   Key key_of(const InferenceRequest& request, std::string& key) const;
   std::vector<double> weights() const;
+  bool take_turn();  // whether there were not too many copies just now
   static constexpr int kMostReports = 3;
 
   std::string model_;
@@ -68,8 +66,8 @@ class Traffic {
   void* memory_ = nullptr;
   size_t size_ = 0;
   uint64_t *words_ = nullptr, *counters_ = nullptr;  // in the memory
-  std::atomic<int> requests_{0}, copies_{0};         // in flight
-  std::atomic<int> reported_{0};                     // differences
+  std::atomic<int> copies_{0}, reported_{0};         // in flight; differences
+  std::atomic<int64_t> next_copy_at_{0};             // nanoseconds, if they came at their highest rate
   std::atomic<uint64_t> bytes_{0};                   // of copies
 };
 
