@@ -141,7 +141,7 @@ class TrafficCount(NamedTuple):
 
     kind: str
     labels: tuple[str, ...]
-    count: int
+    value: int
 
 
 class _Traffic:
@@ -154,8 +154,8 @@ class _Traffic:
         family = importlib.import_module("prometheus_client.core").CounterMetricFamily
         found = Counter[tuple[str, tuple[str, ...]]]()
         for source in [*self.sources]:
-            for kind, labels, count in source():
-                found[kind, labels] += count  # of all that had the name, one after the other
+            for kind, labels, value in source():
+                found[kind, labels] += value  # of all that had the name, one after the other
         split = family(
             "pytriton_split_requests",
             "Requests that a Split has passed on, by the model that got them",
@@ -166,8 +166,8 @@ class _Traffic:
             "Copies of requests that a Shadow has sent or dropped, by what became of them",
             labels=("model", "target", "result"),
         )
-        for (kind, labels), count in found.items():
-            (split if kind == "split" else shadow).add_metric(labels, count)
+        for (kind, labels), value in found.items():
+            (split if kind == "split" else shadow).add_metric(labels, value)
         return split, shadow
 
 
