@@ -146,7 +146,9 @@ LAYERS = {
     "pipeline": ["exceptions", "introspection", "model_config", "pool.pool", "signature"],
     "traffic": [
         "composition.handle",
+        "composition.traffic_file",
         "exceptions",
+        "forks",
         "introspection",
         "logs",
         "model_config",

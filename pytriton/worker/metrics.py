@@ -85,7 +85,7 @@ class CallableMetrics:
         self._restarts = prometheus.Counter(
             "pytriton_server_restarts", "How often a server was launched again", registry=registry
         )
-        self._traffic = _Traffic()
+        self._traffic = _Traffic(prometheus)
         registry.register(self._traffic)
         self._models: dict[tuple[str, int], _ModelMetrics] = {}
 
@@ -147,21 +147,21 @@ class TrafficCount(NamedTuple):
 class _Traffic:
     """Collects the counts of models that pass requests on, of which the edge counts most."""
 
-    def __init__(self) -> None:
+    def __init__(self, prometheus: Any) -> None:
+        self._family = prometheus.metrics_core.CounterMetricFamily
         self.sources: dict[Callable[[], Iterable[TrafficCount]], None] = {}
 
     def collect(self) -> Iterable[Any]:
-        family = importlib.import_module("prometheus_client.core").CounterMetricFamily
         found = Counter[tuple[str, tuple[str, ...]]]()
         for source in [*self.sources]:
             for kind, labels, value in source():
                 found[kind, labels] += value  # of all that had the name, one after the other
-        split = family(
+        split = self._family(
             "pytriton_split_requests",
             "Requests that a Split has passed on, by the model that got them",
             labels=("model", "target"),
         )
-        shadow = family(
+        shadow = self._family(
             "pytriton_shadow_requests",
             "Copies of requests that a Shadow has sent or dropped, by what became of them",
             labels=("model", "target", "result"),

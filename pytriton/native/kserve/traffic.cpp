@@ -53,7 +53,7 @@ double point_of(std::string_view key) {
 }
 
 double random_point() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
+  thread_local std::mt19937_64 generator{static_cast<uint64_t>(now_ns()) ^ reinterpret_cast<uintptr_t>(&errno)};
   return std::uniform_real_distribution<double>()(generator);
 }
 
