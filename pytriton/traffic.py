@@ -73,6 +73,7 @@ class Router(Workers):
         self.targets = tuple(targets)
         self._counted: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in this process, by the router's model
         self._files: list[tuple[str, TrafficFile]] = []  # what the edge counts, for each time that this was bound
+        self._counted_before: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in files that are closed
         self._changing = threading.Lock()
         forks.register(self)
 
@@ -96,10 +97,16 @@ class Router(Workers):
 
     def counts_by_model(self) -> dict[str, Counter[str]]:
         """The same, by the name to which this is bound."""
-        found = {model: Counter(counts) for model, counts in [*self._counted.items()]}
-        for model, file in [*self._files]:
-            found.setdefault(model, Counter()).update(dict(zip(self.outcomes, file.counts(), strict=True)))
+        with self._changing:
+            found = {model: Counter(counts) for model, counts in [*self._counted.items()]}
+            for model, counts in self._counted_before.items():
+                found.setdefault(model, Counter()).update(counts)
+            for model, file in self._files:
+                found.setdefault(model, Counter()).update(self._counts_in(file))
         return found
+
+    def _counts_in(self, file: TrafficFile) -> dict[str, int]:
+        return dict(zip(self.outcomes, file.counts(), strict=True))
 
     def counted(self) -> dict[str, int]:
         """As :meth:`Traffic.counted`."""
@@ -139,7 +146,10 @@ class Router(Workers):
         path = Path(f"{sockets}.{secrets.token_hex(8)}.traffic")
         with self._changing:
             file = TrafficFile(path, options, self.edge_weights(), len(self.outcomes))
-            self._files.append((config.model_name, file))
+            for name, before in self._files:
+                if before.is_closed:
+                    self._counted_before[name].update(self._counts_in(before))
+            self._files = [each for each in self._files if not each[1].is_closed] + [(config.model_name, file)]
         return file
 
     def _weigh(self) -> None:
@@ -254,8 +264,7 @@ class _RouterPool(ThreadWorkerPool):
     def close(self) -> None:
         self.model.observation.unfollow(self._observe)
         if self._file is not None:
-            self._file.open(False)
-            self._file.path.unlink(missing_ok=True)
+            self._file.close()
         super().close()
 
 

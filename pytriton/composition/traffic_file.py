@@ -24,6 +24,7 @@ class TrafficFile:
 
     Attributes:
         path: Of the file.
+        is_closed: Whether the model has gone.
 
     Args:
         path: Of the file, which is made.
@@ -34,7 +35,7 @@ class TrafficFile:
 
     def __init__(self, path: Path, options: Mapping[str, Any], weights: Sequence[float], counters: int) -> None:
         text = json.dumps(options).encode()
-        self.path = path
+        self.path, self.is_closed = path, False
         self._counters_at = HEAD + 2 * len(weights)
         size = (self._counters_at + counters) * WORD
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -60,6 +61,12 @@ class TrafficFile:
     def open(self, is_open: bool) -> None:
         """Whether the edge passes requests on; else the model's callable does."""
         self._words[OPEN_AT] = int(is_open)
+
+    def close(self) -> None:
+        """The model has gone; what is counted still is counted here."""
+        self.open(False)
+        self.path.unlink(missing_ok=True)
+        self.is_closed = True
 
     def counts(self) -> list[int]:
         """What the edge has counted."""

@@ -472,9 +472,11 @@ TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Ser
 TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server*, TRITONSERVER_Message**) {
   return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
 }
-TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const char*, int64_t,
-                                                     TRITONSERVER_Message**) {
-  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const char* model, int64_t,
+                                                     TRITONSERVER_Message** metadata) {
+  if (!configurations.count(model)) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "there is none");
+  *metadata = new TRITONSERVER_Message{R"({"versions": ["1"]})"};
+  return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server*, const char*, int64_t,
                                                        TRITONSERVER_Message**) {

@@ -1,7 +1,8 @@
 // Requests over HTTP from several threads, to a server that answers on others and releases requests before or after,
 // while clients go. Run with sanitizers.
 //
-// Usage: inferences <requests of each client>
+// Usage: inferences <requests of each client> <folder of the files of "split" and "shadow">
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <thread>
@@ -37,7 +38,8 @@ void call(unsigned seed, int requests) {
     TestExchange exchange(body, headers);
     std::thread leaver;
     if (random() % 2) leaver = std::thread([&] { exchange.disconnect(); });
-    const Target target{kind == 3 || kind == 5 ? "stream" : random() % 8 ? "echo" : "none", -1};
+    const char* const names[] = {"none", "split", "shadow", "echo"};
+    const Target target{kind == 3 || kind == 5 ? "stream" : names[std::min(random() % 8, 3UL)], -1};
     const Fallback fall_back = [] { broken("a right request is left"); };
     if (kind < 2) {
       infer_v2(nullptr, exchange, target, fall_back);
@@ -57,18 +59,21 @@ void call(unsigned seed, int requests) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  require(count == 2, "usage: inferences <requests of each client>");
+  require(count == 3, "usage: inferences <requests of each client> <folder of the files of traffic>");
   has_threads = true;
-  for (const char* name : {"echo", "stream"}) {
-    configurations[name] = R"({"name": "m", "max_batch_size": 2, "input": [
+  for (const std::string name : {"echo", "stream", "split", "shadow"}) {
+    configurations[name] = R"({"name": "m", "max_batch_size": 2,
+      "parameters": {"pytriton_traffic": {"string_value": ")" +
+                           name + R"(.traffic"}}, "input": [
       {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "optional": true},
       {"name": "t", "data_type": "TYPE_STRING", "dims": [-1], "optional": true}], "output": [
       {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}, {"name": "t", "data_type": "TYPE_STRING", "dims": [-1]}],
       "model_transaction_policy": {"decoupled": )" +
-                           std::string(name[0] == 's' ? "true}}" : "false}}");
+                           std::string(name == "stream" ? "true}}" : "false}}");
   }
   RouteOptions options;
   options.predict.timeout_ms = options.predict.heartbeat_ms = 1;  // some requests take longer
+  options.traffic = arguments[2];
   set_route_options(options);
   std::vector<std::thread> clients;
   clients.reserve(kClients);

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytriton.composition.traffic_file import TrafficFile
 from tests.native.predictions import LEFT, Application, Generator, configurations
 
 SOURCE = Path(__file__).parent
@@ -99,8 +100,16 @@ def test_requests_over_http_are_read_and_answered(folders):
 
 @needs_simdjson
 @pytest.mark.parametrize("sanitizers", [THREADS, ADDRESSES])
-def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers):
-    run(build(folders, "inferences", sanitizers), REQUESTS)
+def test_inferences_share_nothing_without_a_lock_and_leave_nothing_in_memory(folders, sanitizers, tmp_path):
+    same = {"version": 1, "targets": ["echo", "echo"]}
+    shadowed = {**same, "model": "shadow", "kind": "shadow", "priority": 0, "rtol": 1e-5, "atol": 1e-8}
+    split = TrafficFile(tmp_path / "split.traffic", {**same, "model": "split", "kind": "split", "by": None}, [1, 2], 2)
+    shadow = TrafficFile(tmp_path / "shadow.traffic", shadowed, [1, 1], 4)
+    for file in (split, shadow):
+        file.open(True)
+    run(build(folders, "inferences", sanitizers), REQUESTS, tmp_path)
+    assert all(split.counts())
+    assert shadow.counts()[0]  # that were the same
 
 
 @needs_simdjson

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import numpy as np
@@ -30,6 +33,7 @@ from pytriton.triton import Triton
 from pytriton.worker.origin import current_origin
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.proxies import HAS_EDGE
+from tests.server.traffic import Gate
 
 pytestmark = pytest.mark.either_proxy
 
@@ -455,6 +459,69 @@ def test_copies_beyond_a_rate_are_dropped(composed):
         client.call("a")
     wait_for(lambda: shadow.counts.total() == 600, "the copies")
     assert shadow.counts["different"] <= 17 + 400 * (time.monotonic() - began)
+
+
+@pytest.mark.skipif(not HAS_EDGE, reason="a coroutine of this process ends with it")
+def test_a_stop_waits_for_no_copy_but_the_one_that_runs(free_config):
+    gate, copies = Gate(), []
+
+    @batch
+    def fast(x: Any) -> dict[str, Any]:
+        return {"y": x}
+
+    @batch
+    def slow(x: Any) -> dict[str, Any]:
+        copies.append(x)
+        gate.wait()
+        return {"y": x}
+
+    column = [Tensor(name="x", shape=(1,), dtype=np.float32)], [Tensor(name="y", shape=(1,), dtype=np.float32)]
+    with Triton(config=free_config) as triton:
+        for function in (fast, slow):
+            triton.bind(function.__name__, function, *column, config=ModelConfig(max_batch_size=1))
+        triton.bind("watched", Shadow("fast", to="slow"))
+        triton.run()
+        with ModelClient(f"http://{free_config.http_address}:{free_config.http_port}", "watched") as client:
+            for _ in range(12):
+                client.infer_batch(np.ones((1, 1), np.float32))
+        wait_for(gate.entered.is_set, "the first copy")
+        with ThreadPoolExecutor(1) as pool:
+            stopping = pool.submit(triton.stop)
+            wait_for(lambda: not is_listening(free_config.http_port), "the stop to begin")
+            gate.open()
+            stopping.result(DEADLINE_S)
+    assert len(copies) <= 2
+
+
+@pytest.mark.parametrize("body", [{"inputs": []}, {"inputs": [{**WORD[0], "datatype": "FP32", "data": [1]}]}])
+def test_requests_that_the_server_refuses_are_not_counted(composed, url, body):
+    split = Split({"one": 1})
+    composed(split)
+    with pytest.raises(HTTPError):
+        post(f"{url}/v2/models/composed/infer", body)
+    assert not split.counts
+
+
+def test_a_split_that_is_bound_again_and_again_keeps_no_files_open(triton):
+    split = Split({"one": 1})
+    found = set()
+    for _ in range(6):
+        triton.bind("again", split)
+        triton.unbind("again")
+        found.add(sum("traffic" in os.readlink(f"/proc/self/fd/{each}") for each in open_descriptors()))
+    assert max(found) - min(found) <= 1
+
+
+def open_descriptors() -> list[str]:
+    return [each for each in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{each}")]
+
+
+def is_listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), DEADLINE_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_large_requests_are_compared_too(triton, url):

@@ -12,6 +12,7 @@
 
 #include "../frames/failure.h"
 #include "connection.h"
+#include "drain.h"
 #include "route_options.h"
 #include "router.h"
 
@@ -182,6 +183,7 @@ void Edge::drain(std::function<void()> drained) {
   // The first loop accepts what waits, and hands it to the others before they are asked.
   loops_.front()->post([this, drained = std::move(drained)] {
     for (const auto& listener : listeners_) listener->close();
+    call_drain_hooks();
     on_loops([](Loop& loop, std::function<void()> answered) { loop.drain(std::move(answered)); }, drained);
   });
 }

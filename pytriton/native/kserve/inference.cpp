@@ -202,7 +202,7 @@ std::vector<Inference::Hop> Inference::find_hops(TRITONSERVER_Server* server, co
 
 // Makes the request for the model that answers; for the one that is called, if the other is not there.
 void Inference::make_passed_on(TRITONSERVER_Server* server, InferenceRequest& request) {
-  const std::vector<Hop> hops = find_hops(server, request);
+  std::vector<Hop> hops = find_hops(server, request);
   if (hops.empty()) return make(server, request);
   const std::string called = request.model;
   const int64_t version = std::exchange(request.version, -1);
@@ -223,6 +223,7 @@ void Inference::make_passed_on(TRITONSERVER_Server* server, InferenceRequest& re
     }
     if (auto begun = ShadowCopy::begin(hop.traffic, request, *caller_)) copy_.emplace(std::move(*begun));
   }
+  hops_ = std::move(hops);
 }
 
 void Inference::make(TRITONSERVER_Server* server, const InferenceRequest& request) {
@@ -277,6 +278,8 @@ void Inference::submit(TRITONSERVER_Server* server) noexcept {
       return drop();
     } catch (const Failure& failure) {
       if (arrivals_) arrivals_->withdraw();
+      for (const Hop& hop : hops_)
+        if (!hop.traffic->comparison()) hop.traffic->uncount(hop.chosen);
       refuse(failure);
     }
   } catch (const std::exception&) {

@@ -170,6 +170,7 @@ class Inference {
   TRITONSERVER_Server* server_ = nullptr;
   Reference<Caller> caller_;
   ModelResponse::Called called_;
+  std::vector<Hop> hops_;                      // to the model that answers
   std::optional<Reference<ShadowCopy>> copy_;  // which is sent after the answer
   std::vector<Memory> storage_;
   Charge charge_;        // of that

@@ -111,9 +111,7 @@ std::shared_ptr<const Model> Models::find(const std::string& name, int64_t versi
 
 std::shared_ptr<const Model> Models::find_known(const std::string& name, int64_t version) {
   const PyTritonModelChanges* changes = model_changes();
-  if (!changes) return nullptr;
-  const uint64_t ended = changes->ended, begun = changes->begun;
-  if (begun == ended) {
+  if (!changes || changes->begun == changes->ended) {
     try {
       return find(name, version);
     } catch (const Failure&) {

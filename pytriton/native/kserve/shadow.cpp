@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <new>
+#include <set>
 
+#include "../edge/drain.h"
 #include "dtypes.h"
 
 namespace pytriton::http {
@@ -56,33 +60,70 @@ class ShadowCopy::Answer final : public Inference {
     response.check_success();
     copy_.end(copy_.is_like(response) ? Traffic::kSame : Traffic::kDifferent);
   }
-  void fail(const Failure& /*failure*/, bool /*final*/) override { copy_.end(Traffic::kFailed); }
+  void fail(const Failure& failure, bool /*final*/) override {
+    copy_.end(failure.code == Code::cancelled ? Traffic::kDropped : Traffic::kFailed);
+  }
 
   ShadowCopy& copy_;
 };
 
+// Copies that are sent, until the server drains: nobody waits for them.
+struct ShadowCopy::Sent {
+  std::mutex mutex;
+  std::set<ShadowCopy*> copies;
+  bool is_over = false;
+};
+
+ShadowCopy::Sent& ShadowCopy::sent() {
+  static auto* const only = [] {
+    auto* const made = new Sent;  // is used while the process ends
+    on_drain([made] {
+      const std::lock_guard<std::mutex> lock(made->mutex);
+      made->is_over = true;
+      for (ShadowCopy* each : made->copies) each->cancel_();
+    });
+    return made;
+  }();
+  return *only;
+}
+
 std::optional<Reference<ShadowCopy>> ShadowCopy::begin(const std::shared_ptr<Traffic>& traffic,
                                                        const InferenceRequest& request, Caller& caller) {
-  if (!traffic->begin_copy()) return std::nullopt;
-  ShadowCopy* made = nullptr;
-  try {
-    made = new ShadowCopy(traffic);
-  } catch (const std::bad_alloc&) {
-    traffic->end_copy(Traffic::kDropped, 0);
-    return std::nullopt;
-  }
+  if (!traffic->wants_copy()) return std::nullopt;
+  auto* const made = new (std::nothrow) ShadowCopy(traffic);
+  if (!made) return std::nullopt;
   Reference<ShadowCopy> copy(*made);
+  copy->has_place_ = traffic->take_place();
+  if (!copy->has_place_) {
+    copy->end(Traffic::kDropped);
+    return copy;
+  }
   try {
     caller.reserve(0, copy->charge_);  // a refusal would be the client's answer
     copy->copy(request);
-    return copy;
   } catch (const std::exception&) {
     copy->end(Traffic::kDropped);
-    return std::nullopt;
   }
+  return copy;
 }
 
-ShadowCopy::~ShadowCopy() { traffic_->end_copy(outcome_, bytes_); }
+ShadowCopy::~ShadowCopy() {
+  if (has_answer_ && outcome_) traffic_->count(*outcome_);
+  if (has_place_) traffic_->give_place_back(bytes_);
+}
+
+void ShadowCopy::on_disconnect(std::function<void()> cancel) {
+  Sent& all = sent();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  cancel_ = std::move(cancel);
+  if (!cancel_) {
+    all.copies.erase(this);
+  } else if (all.is_over) {
+    cancel_();
+  } else {
+    all.copies.insert(this);
+  }
+}
 
 void ShadowCopy::reserve_kept(uint64_t bytes) {
   if (traffic_->reserve(bytes)) {
@@ -138,6 +179,8 @@ void ShadowCopy::keep(const ModelResponse& response) {
   } catch (const Failure&) {
     return;
   }
+  has_answer_ = true;
+  if (outcome_) return;
   try {
     const uint32_t count = response.output_count();
     for (uint32_t index = 0; index < count; ++index) {
@@ -148,14 +191,13 @@ void ShadowCopy::keep(const ModelResponse& response) {
                           {output.shape, output.shape + output.rank},
                           std::string(output.data, output.size)});
     }
-    has_answer_ = true;
   } catch (const std::exception&) {
     end(Traffic::kDropped);
   }
 }
 
 void ShadowCopy::send(TRITONSERVER_Server* server) {
-  if (!has_answer_) return;
+  if (!has_answer_ || outcome_) return;
   try {
     infer(server, std::move(request_), std::make_unique<Answer>(*this));
   } catch (const std::exception&) {

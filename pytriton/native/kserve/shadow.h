@@ -15,7 +15,8 @@ namespace pytriton::http {
 // Nobody waits for it. Counts its outcome when its last reference is dropped.
 class ShadowCopy final : public Caller {
  public:
-  // That of a request which goes to the first model of a Shadow; none if it shall not be copied, or there is no memory.
+  // That of a request which goes to the first model of a Shadow; none if chance is against it. It may be one that is
+  // dropped.
   static std::optional<Reference<ShadowCopy>> begin(const std::shared_ptr<Traffic>& traffic,
                                                     const InferenceRequest& request, Caller& caller);
   ShadowCopy(const ShadowCopy&) = delete;
@@ -27,7 +28,7 @@ class ShadowCopy final : public Caller {
   // Sends the copy, if the first model has answered. Does not wait.
   void send(TRITONSERVER_Server* server);
 
-  void on_disconnect(std::function<void()> /*cancel*/) override {}
+  void on_disconnect(std::function<void()> cancel) override;
   void defer(std::function<void()> task) override { task(); }
   bool reserve(uint64_t bytes, Charge& charge) override;
   void retain() override { ++references_; }
@@ -37,6 +38,8 @@ class ShadowCopy final : public Caller {
 
  private:
   class Answer;
+  struct Sent;
+  static Sent& sent();
   struct KeptOutput {
     std::string name;
     TRITONSERVER_DataType dtype{};
@@ -60,7 +63,9 @@ class ShadowCopy final : public Caller {
   std::string id_;
   Memory inputs_;
   std::vector<KeptOutput> outputs_;
-  bool has_answer_ = false;
+  std::function<void()> cancel_;  // Sent's mutex guards it
+  bool has_place_ = false;        // among those that are sent
+  bool has_answer_ = false;       // of the first model
   std::optional<Traffic::Outcome> outcome_;
 };
 

@@ -32,7 +32,7 @@ namespace {
 constexpr uint64_t kFormat = 1;
 enum Place : size_t { kFormatAt, kOpenAt, kValidAt, kWeightsAt, kCountersAt, kHead };
 
-constexpr size_t kMostBytes = 1 << 20, kMostTargets = 1024, kOutcomes = 4;
+constexpr size_t kMostFileBytes = 1 << 20, kMostTargets = 1024, kOutcomes = 4;
 constexpr size_t kMostCopied = 1 << 20;          // bytes of inputs, which are copied while other connections wait
 constexpr uint64_t kMostOfCopies = 64ULL << 20;  // bytes that all copies of a Shadow take
 constexpr const char* kCallersParameter = "pytriton_callers";  // pytriton/constants.py
@@ -82,7 +82,7 @@ Traffic::Traffic(const std::string& path) {
   if (!file || ::fstat(file.get(), &status) != 0)
     throw Failure(Code::unavailable, path + " cannot be opened: " + std::strerror(errno));
   size_ = static_cast<size_t>(status.st_size);
-  if (size_ < kHead * sizeof(uint64_t) || size_ > kMostBytes) throw FrameError(path + " has an impossible size");
+  if (size_ < kHead * sizeof(uint64_t) || size_ > kMostFileBytes) throw FrameError(path + " has an impossible size");
   memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory_ == MAP_FAILED) throw Failure(Code::unavailable, path + " cannot be mapped: " + std::strerror(errno));
   try {
@@ -118,8 +118,10 @@ Traffic::~Traffic() { ::munmap(memory_, size_); }
 std::vector<double> Traffic::weights() const {
   std::vector<double> found(targets_.size());
   for (uint64_t valid = load(words_ + kValidAt), before = ~valid; valid != before;) {
-    std::memcpy(found.data(), words_ + kHead + (valid & 1) * found.size(), found.size() * sizeof(double));
-    std::atomic_thread_fence(std::memory_order_acquire);
+    for (size_t index = 0; index < found.size(); ++index) {
+      const uint64_t bits = load(words_ + kHead + (valid & 1) * found.size() + index);
+      std::memcpy(&found[index], &bits, sizeof bits);
+    }
     before = std::exchange(valid, load(words_ + kValidAt));  // another one: the list may have been written meanwhile
   }
   return found;
@@ -178,10 +180,11 @@ std::optional<size_t> Traffic::choose(const InferenceRequest& request) const {
   return chosen;
 }
 
-bool Traffic::begin_copy() {
-  if (random_point() >= weights()[1]) return false;
+bool Traffic::wants_copy() const { return random_point() < weights()[1]; }
+
+bool Traffic::take_place() {
   if (copies_++ < kMostCopies && take_turn()) return true;
-  end_copy(kDropped, 0);
+  --copies_;
   return false;
 }
 
@@ -201,8 +204,7 @@ bool Traffic::reserve(uint64_t bytes) {
   return false;
 }
 
-void Traffic::end_copy(std::optional<Outcome> outcome, uint64_t bytes) {
-  if (outcome) count(*outcome);
+void Traffic::give_place_back(uint64_t bytes) {
   bytes_ -= bytes;
   --copies_;
 }

@@ -42,11 +42,14 @@ class Traffic {
   const std::optional<Comparison>& comparison() const { return comparison_; }  // of a Shadow
 
   void count(size_t counter) { __atomic_add_fetch(counters_ + counter, 1, __ATOMIC_RELAXED); }
+  void uncount(size_t counter) { __atomic_sub_fetch(counters_ + counter, 1, __ATOMIC_RELAXED); }
 
-  // Whether a copy of a request shall be made; end_copy() has to follow then. Counts those that are dropped.
-  bool begin_copy();
-  bool reserve(uint64_t bytes);                                   // that a copy takes; false if all take too many
-  void end_copy(std::optional<Outcome> outcome, uint64_t bytes);  // none: the request has failed
+  bool wants_copy() const;  // of a request: by chance
+
+  // Of a copy that is sent now; false if there are too many. `bytes`: that it has reserved.
+  bool take_place();
+  bool reserve(uint64_t bytes);
+  void give_place_back(uint64_t bytes);
 
   bool may_report() { return reported_++ < kMostReports; }  // the difference of a copy
 
