@@ -401,7 +401,7 @@ class Shadow(Router):
     """A model whose requests go to one model, and copies of some to another, whose answers are compared and dropped.
 
     Copies are sent after the answer, with the lowest priority. While 16 of them are under way, others are dropped, so
-    that a slow model does not slow down the one that answers; at the edge likewise those beyond 400 in a second. Models
+    that a slow model does not slow down the one that answers; at the edge likewise those beyond 100 in a second. Models
     that stream are not compared. With a ``compare`` of your own, all requests pass a coroutine of this process.
 
     Args:

@@ -455,10 +455,10 @@ def test_copies_beyond_a_rate_are_dropped(composed):
     shadow = Shadow("one", to="two")
     client = composed(shadow)
     began = time.monotonic()
-    for _ in range(600):
+    for _ in range(300):
         client.call("a")
-    wait_for(lambda: shadow.counts.total() == 600, "the copies")
-    assert shadow.counts["different"] <= 17 + 400 * (time.monotonic() - began)
+    wait_for(lambda: shadow.counts.total() == 300, "the copies")
+    assert shadow.counts["different"] <= 17 + 100 * (time.monotonic() - began)
 
 
 @pytest.mark.skipif(not HAS_EDGE, reason="a coroutine of this process ends with it")

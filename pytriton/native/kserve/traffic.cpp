@@ -39,7 +39,7 @@ constexpr const char* kCallersParameter = "pytriton_callers";  // pytriton/const
 constexpr int kMostCopies = 16;
 // Copies come alone, so that each costs more than a request that is merged with others. At this rate, they take a few
 // percent of a processor.
-constexpr int64_t kCopyInterval_ns = kSecond_ns / 400;
+constexpr int64_t kCopyInterval_ns = kSecond_ns / 100;
 
 uint64_t load(const uint64_t* at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
 
