@@ -74,12 +74,12 @@ class Router(Workers):
         self._counted: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in this process, by the router's model
         self._files: list[tuple[str, TrafficFile]] = []  # what the edge counts, for each time that this was bound
         self._counted_before: defaultdict[str, Counter[str]] = defaultdict(Counter)  # in files that are closed
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()
         forks.register(self)
 
     def after_fork(self) -> None:
         """In a forked child, leave the files to the parent."""
-        self._files, self._changing = [], threading.Lock()
+        self._files, self._changing = [], threading.RLock()
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -237,6 +237,7 @@ class _RouterPool(ThreadWorkerPool):
         self._router = router
         self._file: TrafficFile | None = None
         self._is_rebound = False
+        self._observing = threading.Lock()
 
     @override
     def start(self, sockets: Path, on_disconnect: Callable[[], None], on_unrecoverable: Callable[[], None]) -> bool:
@@ -251,8 +252,9 @@ class _RouterPool(ThreadWorkerPool):
         observation = self.model.observation
         if observation.metrics is not None:
             observation.metrics.add_traffic(self._router.samples)
-        if self._file is not None:
-            self._file.open(not self._is_rebound and observation.recording(self.model.config) is None)
+        with self._observing:
+            if self._file is not None:
+                self._file.open(not self._is_rebound and observation.recording(self.model.config) is None)
 
     @override
     def rebind(self, infer: Infer) -> None:

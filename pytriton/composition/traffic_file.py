@@ -60,13 +60,13 @@ class TrafficFile:
 
     def open(self, is_open: bool) -> None:
         """Whether the edge passes requests on; else the model's callable does."""
-        self._words[OPEN_AT] = int(is_open)
+        self._words[OPEN_AT] = int(is_open and not self.is_closed)
 
     def close(self) -> None:
         """The model has gone; what is counted still is counted here."""
+        self.is_closed = True
         self.open(False)
         self.path.unlink(missing_ok=True)
-        self.is_closed = True
 
     def counts(self) -> list[int]:
         """What the edge has counted."""

@@ -493,6 +493,21 @@ def test_a_stop_waits_for_no_copy_but_the_one_that_runs(free_config):
     assert len(copies) <= 2
 
 
+def test_shadows_that_copy_to_each_other_copy_each_request_once(triton, composed):
+    client = composed(Shadow("one", to="two"))
+    other = Shadow("one", to="composed")
+    triton.bind("other", other)
+    copying = Shadow("one", to="other")
+    triton.bind("composed", copying, replace=True)
+    try:
+        for _ in range(3):
+            assert client.call("a") == "a 1"
+        wait_for(lambda: copying.counts.total() == 3, "the copies")
+        assert other.counts.total() <= 3
+    finally:
+        triton.unbind("other")
+
+
 @pytest.mark.parametrize("body", [{"inputs": []}, {"inputs": [{**WORD[0], "datatype": "FP32", "data": [1]}]}])
 def test_requests_that_the_server_refuses_are_not_counted(composed, url, body):
     split = Split({"one": 1})

@@ -221,6 +221,7 @@ void Inference::make_passed_on(TRITONSERVER_Server* server, InferenceRequest& re
       hop.traffic->count(hop.chosen);
       continue;
     }
+    if (request.is_copy) continue;
     if (auto begun = ShadowCopy::begin(hop.traffic, request, *caller_)) copy_.emplace(std::move(*begun));
   }
   hops_ = std::move(hops);

@@ -75,6 +75,7 @@ struct InferenceRequest {
   uint64_t sequence = 0, priority = 0, timeout_us = 0;
   std::string sequence_name;
   bool sequence_start = false, sequence_end = false;
+  bool is_copy = false;         // of a request to a Shadow, which is not copied again
   bool has_regions = false;     // an input or output is a part of a region
   std::vector<Memory> storage;  // data of inputs that was converted
   Charge charge;                // of that, if it is reserved already

@@ -121,7 +121,11 @@ void ShadowCopy::on_disconnect(std::function<void()> cancel) {
   } else if (all.is_over) {
     cancel_();
   } else {
-    all.copies.insert(this);
+    try {
+      all.copies.insert(this);
+    } catch (const std::bad_alloc&) {
+      // It is not cancelled.
+    }
   }
 }
 
@@ -134,6 +138,7 @@ void ShadowCopy::reserve_kept(uint64_t bytes) {
 }
 
 void ShadowCopy::copy(const InferenceRequest& request) {
+  request_.is_copy = true;
   request_.model = traffic_->targets()[1];
   request_.id = id_ = request.id;
   request_.is_raw = request.is_raw;

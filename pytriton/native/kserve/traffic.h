@@ -51,7 +51,7 @@ class Traffic {
   bool reserve(uint64_t bytes);
   void give_place_back(uint64_t bytes);
 
-  bool may_report() { return reported_++ < kMostReports; }  // the difference of a copy
+  bool may_report() { return reported_ < kMostReports && reported_++ < kMostReports; }  // the difference of a copy
 
  private:
   // Of a key, whose value decides; none without a key, or if its text may be another one in Python.
