@@ -51,7 +51,7 @@ class Traffic {
   bool reserve(uint64_t bytes);
   void give_place_back(uint64_t bytes);
 
-  bool may_report() { return reported_ < kMostReports && reported_++ < kMostReports; }  // the difference of a copy
+  bool may_report() { return reported_++ < kMostReports; }  // the difference of a copy
 
  private:
   // Of a key, whose value decides; none without a key, or if its text may be another one in Python.
@@ -59,7 +59,7 @@ class Traffic {
   Key key_of(const InferenceRequest& request, std::string& key) const;
   std::vector<double> weights() const;
   bool take_turn();  // whether there were not too many copies just now
-  static constexpr int kMostReports = 3;
+  static constexpr uint64_t kMostReports = 3;
 
   std::string model_;
   int64_t version_ = 0;
@@ -69,8 +69,9 @@ class Traffic {
   void* memory_ = nullptr;
   size_t size_ = 0;
   uint64_t *words_ = nullptr, *counters_ = nullptr;  // in the memory
-  std::atomic<int> copies_{0}, reported_{0};         // in flight; differences
+  std::atomic<int> copies_{0};                       // in flight
   std::atomic<int64_t> next_copy_at_{0};             // nanoseconds, if they came at their highest rate
+  std::atomic<uint64_t> reported_{0};                // differences
   std::atomic<uint64_t> bytes_{0};                   // of copies
 };
 
