@@ -144,13 +144,12 @@ LAYERS = {
     ],
     "workers": ["cluster.workers", "pool"],
     "pipeline": ["exceptions", "introspection", "model_config", "pool.pool", "signature"],
-    "traffic": [
+    "routing": [
         "composition.handle",
         "composition.traffic_file",
         "exceptions",
         "forks",
         "introspection",
-        "logs",
         "model_config",
         "pool.pool",
         "pool.threads",
@@ -161,7 +160,16 @@ LAYERS = {
         "signature.served",
         "worker.context",
         "worker.metrics",
-        "worker.observation",
+    ],
+    "traffic": [
+        "composition.handle",
+        "exceptions",
+        "introspection",
+        "logs",
+        "model_config",
+        "proxy.types",
+        "routing",
+        "worker.metrics",
         "worker.origin",
     ],
     "model_spec": [

@@ -22,6 +22,7 @@ from pytriton.model_config import ModelConfig, SequenceBatcher
 from tests.server.handle_models import COLUMNS
 from tests.server.processes import DEADLINE_S, wait_for
 from tests.server.traffic import Gate
+from tests.server.words import one, two
 
 pytestmark = pytest.mark.either_proxy
 
@@ -33,12 +34,6 @@ def protocol():
 
 @pytest.fixture(scope="module", autouse=True)
 def versions(triton):
-    def one(word: str) -> str:
-        return f"{word} 1"
-
-    def two(word: str) -> str:
-        return f"{word} 2"
-
     def number(count: int) -> str:
         return str(count)
 
