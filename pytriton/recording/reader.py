@@ -6,6 +6,7 @@ import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from heapq import heappop, heappush
 from itertools import count, takewhile
 from pathlib import Path
 from typing import IO
@@ -38,7 +39,7 @@ class RecordedFiles:
         self.notes: list[str] = []
         self._files: list[IO[bytes]] = []
         self._arrivals = array("d")
-        self._places = array("q")  # file, offset and bytes of each block
+        self._places = array("q")  # file, offset and bytes of each block, and how many requests it has
         with ExitStack() as opened:
             for path in dict.fromkeys(each for newest in paths for each in _with_older(Path(newest))):
                 self._files.append(opened.enter_context(open(path, "rb")))
@@ -53,12 +54,19 @@ class RecordedFiles:
         self._opened.close()
 
     def __len__(self) -> int:
-        return len(self._arrivals)
+        return sum(self._places[3::4])
 
     def __iter__(self) -> Iterator[RecordedRequest]:
+        waiting: list[tuple[float, int, int, RecordedRequest]] = []  # a heap of what the records so far have
+        numbers = count()
         for index in self._order:
-            number, offset, size = self._places[3 * index : 3 * index + 3]
-            yield decode(self._arrivals[index], os.pread(self._files[number].fileno(), size, offset))
+            while waiting and waiting[0][0] < self._arrivals[index]:
+                yield heappop(waiting)[-1]
+            number, offset, size, requests = self._places[4 * index : 4 * index + 4]
+            for request in decode(requests, os.pread(self._files[number].fileno(), size, offset)):
+                heappush(waiting, (request.arrival, request.index, next(numbers), request))
+        while waiting:
+            yield heappop(waiting)[-1]
 
     def _scan(self, path: Path, file: IO[bytes]) -> None:
         begin = file.read(len(MAGIC))
@@ -69,7 +77,7 @@ class RecordedFiles:
             self.notes.append(f"{path} ends within its header")
         while end < size:
             head = file.read(HEAD.size)
-            length, arrival, expected = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0.0, 0)
+            length, arrival, requests, expected = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0.0, 0, 0)
             if end + HEAD.size + length > size:
                 self.notes.append(f"{path} ends within a record, at byte {end} of {size}")
                 return
@@ -77,7 +85,7 @@ class RecordedFiles:
                 self.notes.append(f"{path} is damaged from byte {end} of {size} on")
                 return
             self._arrivals.append(arrival)
-            self._places.extend((len(self._files) - 1, end + HEAD.size, length))
+            self._places.extend((len(self._files) - 1, end + HEAD.size, length, requests))
             end += HEAD.size + length
 
 

@@ -8,13 +8,14 @@ import re
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 
 from pytriton import forks
 from pytriton.logs import get_logger
-from pytriton.recording.format import MAGIC
+from pytriton.recording.format import MAGIC, requests_in
+from pytriton.recording.parts import Part
 
 __all__ = ["Outbox", "RotatingFile", "WriteError"]
 
@@ -24,17 +25,18 @@ MOST_WAITING_BYTES = 64 * 2**20
 MOST_WAITING = 20_000
 COLLECT_S = 0.05  # so that a thread does not wake for each request
 FLUSH_S = 10.0
-MOST_AT_ONCE = 256
+MOST_AT_ONCE = 64
 MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
 
-MakeRecords = Callable[[], list[bytes]]
+Make = Callable[[], Sequence[Part | bytes]]
+"""Returns parts to make records of, or records."""
 
 
 class WriteError(OSError):
     """Records could not be written.
 
     Attributes:
-        written: How many of those that were given were written before.
+        written: How many of the records that were given were written before.
     """
 
     def __init__(self, written: int, error: OSError) -> None:
@@ -142,6 +144,7 @@ class Outbox:
     """Makes records and writes them, on a thread of its own behind a bounded queue, and counts what they come to.
 
     Args:
+        combine: Makes records of parts.
         write: Gets records, and how many requests were dropped and too large since it was last called, once more
             without records at the end. It raises WriteError, or any other error if all the records are lost, which is
             logged once.
@@ -149,10 +152,14 @@ class Outbox:
     """
 
     def __init__(
-        self, write: Callable[[list[bytes], int, int], object], name: str, on_close: Callable[[], None] = lambda: None
+        self,
+        combine: Callable[[Sequence[Part]], Iterable[bytes]],
+        write: Callable[[list[bytes], int, int], object],
+        name: str,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._write, self._on_close = write, on_close
-        self._waiting: deque[tuple[MakeRecords, int, int]] = deque()  # with numbers of requests and bytes
+        self._combine, self._write, self._on_close = combine, write, on_close
+        self._waiting: deque[tuple[Make, int, int]] = deque()  # with numbers of requests and bytes
         self._bytes, self._is_open, self._has_failed = 0, True, False
         self._counts: Counter[str] = Counter()
         self._unreported: Counter[str] = Counter()  # not told to write() yet
@@ -181,8 +188,8 @@ class Outbox:
         self.count(dropped=requests)
         LOGGER.debug("requests are not recorded", exc_info=error)
 
-    def put(self, make: MakeRecords, requests: int, size: int) -> None:
-        """Have the records of some requests made and written soon. Requests for which there is no room are dropped.
+    def put(self, make: Make, requests: int, size: int) -> None:
+        """Have some requests written soon. Requests for which there is no room are dropped.
 
         Args:
             size: Bytes that ``make`` keeps until then.
@@ -205,7 +212,7 @@ class Outbox:
         self.count(dropped=sum(requests for _, requests, _ in self._take(MOST_WAITING)))
         self._tell([])
 
-    def _take(self, most: int) -> list[tuple[MakeRecords, int, int]]:
+    def _take(self, most: int) -> list[tuple[Make, int, int]]:
         with self._changed:
             taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
             self._bytes -= sum(size for _, _, size in taken)
@@ -221,23 +228,25 @@ class Outbox:
                 self._make_and_write(taken)
         self._on_close()
 
-    def _make_and_write(self, taken: Sequence[tuple[MakeRecords, int, int]]) -> None:
-        records: list[bytes] = []
+    def _make_and_write(self, taken: Sequence[tuple[Make, int, int]]) -> None:
+        made: list[Part | bytes] = []
         give_way = time.perf_counter() + MOST_BUSY_S
         for make, requests, _ in taken:
             if self._is_open and time.perf_counter() > give_way:
                 time.sleep(0)  # threads that answer requests may wait for the interpreter
                 give_way = time.perf_counter() + MOST_BUSY_S
             try:
-                records += make()
+                made += make()
             except Exception as error:
                 self.lose(requests, error)
+        records = [each for each in made if isinstance(each, bytes)]
+        records += self._combine([each for each in made if isinstance(each, Part)])
         try:
             self._tell(records)
         except Exception as error:
             written = error.written if isinstance(error, WriteError) else 0
             self._count_recorded(records[:written])
-            self.count(dropped=len(records) - written)
+            self.count(dropped=sum(map(requests_in, records[written:])))
             if not self._has_failed:
                 self._has_failed = True
                 LOGGER.exception("a recording loses requests: %s", error)
@@ -246,7 +255,7 @@ class Outbox:
 
     def _count_recorded(self, records: Sequence[bytes]) -> None:
         if records:
-            self.count(recorded=len(records), bytes=sum(map(len, records)))
+            self.count(recorded=sum(map(requests_in, records)), bytes=sum(map(len, records)))
 
     def _tell(self, records: list[bytes]) -> None:
         with self._changed:

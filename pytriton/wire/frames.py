@@ -112,9 +112,14 @@ class Frame:
 
 def received_tensors(frame: Frame) -> list[Tensor]:
     """The tensors of a received frame, to be sent on or kept, without a copy of their data."""
+    return tensors_in(frame.tensors, frame.data)
+
+
+def tensors_in(placed: Sequence[Placed], data: Any) -> list[Tensor]:
+    """The tensors of some data, as those of a received frame."""
     return [
-        Tensor(name, request, code, shape, size, (frame.data[offset : offset + size],))
-        for name, request, code, shape, offset, size, _ in frame.tensors
+        Tensor(name, request, code, shape, size, (data[offset : offset + size],))
+        for name, request, code, shape, offset, size, _ in placed
     ]
 
 

@@ -67,6 +67,11 @@ class Tensor(NamedTuple):
     size: int
     parts: Sequence[Data]
 
+    def data(self) -> bytes:
+        """A copy of the data."""
+        parts: Sequence[Any] = self.parts
+        return b"".join(parts)
+
 
 def tensor(name: int, array: NDArray[Any], request: int = WHOLE_BATCH) -> Tensor:
     """Prepare one array for sending; copies only what is not contiguous, and BYTES.

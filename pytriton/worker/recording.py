@@ -1,36 +1,39 @@
 """Records requests: chooses some of a batch as it arrives, keeps what the worker gets and answers, and makes records.
 
-A request is copied when it is chosen, because a callable may change its inputs, and each response before it is sent.
-The rest happens on another thread, behind a bounded queue: a recording loses requests, but holds none up.
+What the chosen requests have is copied when they arrive, because a callable may change its inputs, and each response
+before it is sent. The rest happens on another thread, behind a bounded queue: a recording loses requests, but holds
+none up. Requests of one batch stay together in all of this, if their tensors do, so that many small ones cost little.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any
 
 from pytriton.constants import GRPC_PREFIX
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import MOST_RESPONSES, Stored, array_of, encode
+from pytriton.recording.format import requests_in
+from pytriton.recording.parts import TENSOR_BYTES, Part, Parts, records
 from pytriton.recording.writer import Outbox
-from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
-from pytriton.wire.tensors import BYTES, WHOLE_BATCH, Tensor, encode_bytes
+from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, tensors_in
+from pytriton.wire.tensors import Tensor
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.requests import public_parameters
 
 __all__ = ["NumberedRecording", "Recorder", "RecordingStatus"]
 
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
-TENSOR_BYTES = 64  # at least, of the header of a record
+LONGEST_GAP = 2.0**53
 DRAW_BYTES = 6  # as many as a float has without rounding
 
 
@@ -91,13 +94,15 @@ class Recorder:
         self.left_out_parameters = frozenset(name.lower() for name in self.left_out)
         self.inputs = [spec.name for spec in config.inputs or ()]
         self.outputs = [spec.name for spec in config.outputs or ()]
-        self.details = {
+        details = {
             "model": config.model_name,
             "version": config.model_version,
             "is_streamed": config.decoupled,
             "lacks_inputs": not self.left_out.isdisjoint(self.inputs),
         }
-        self.outbox = Outbox(write, f"pytriton-record-{config.model_name}", on_close)
+        combine = partial(records, details)
+        self._passed_over = self._gap() if numbered.recording.share < 1 else 0
+        self.outbox = Outbox(combine, write, f"pytriton-record-{config.model_name}", on_close)
 
     def status(self) -> RecordingStatus:
         """What has come of it so far. Thread-safe."""
@@ -111,6 +116,10 @@ class Recorder:
         """Write what is waiting, and end. Batches that are not answered yet are not recorded."""
         self.outbox.close()
 
+    def let_go(self, requests: int) -> None:
+        """Count requests that are too large."""
+        self.outbox.count(too_large=requests)
+
     def sample(self, frame: Frame) -> BatchRecord | None:
         """What observes a batch that has just arrived; None if none of its requests is chosen. Raises nothing."""
         if self.is_stopped:
@@ -123,10 +132,28 @@ class Recorder:
             self.outbox.lose(len(chosen), error)
             return None
 
-    def _choose(self, frame: Frame) -> list[int]:
+    def _choose(self, frame: Frame) -> Sequence[int]:
         share = self.recording.share
-        entries = json.loads(frame.metadata) if share < 1 and b'"sequence"' in frame.metadata else {}
+        if share == 1:
+            return range(frame.requests)
+        if b'"sequence"' not in frame.metadata:
+            return self._choose_some(frame.requests)
+        entries = json.loads(frame.metadata)
         return [index for index in range(frame.requests) if self._draw(entries.get(str(index), {})) < share]
+
+    def _choose_some(self, requests: int) -> Sequence[int]:
+        """Each with the same probability, by how many are passed over before the next one: often one draw is enough."""
+        chosen = []
+        index = self._passed_over
+        while index < requests:
+            chosen.append(index)
+            index += 1 + self._gap()
+        self._passed_over = index - requests
+        return chosen
+
+    def _gap(self) -> int:
+        """How many requests are passed over before the next one."""
+        return int(min(math.log(1.0 - random.random()) / math.log1p(-self.recording.share), LONGEST_GAP))
 
     def _draw(self, entry: Mapping[str, Any]) -> float:
         """A random number from 0 to 1, of which all requests of a sequence have the same."""
@@ -142,26 +169,10 @@ class Recorder:
         Those of another recording are dropped: they have what this one may leave out.
         """
         if number != self.numbered.number:
-            self.outbox.count(dropped=len(records))
+            self.outbox.count(dropped=sum(map(requests_in, records)))
             return
         self.outbox.count(dropped=dropped, too_large=too_large)
-        self.outbox.put(lambda: records, len(records), sum(map(len, records)))
-
-
-@dataclass(slots=True)
-class ChosenRequest:
-    """A request that is recorded, and its answer so far.
-
-    Attributes:
-        place: Where the tensors are put that come next, as in ``inputs/NAME``.
-        size: Bytes of its record, at least.
-    """
-
-    tensors: dict[str, Stored] = field(default_factory=dict)
-    place: str = "inputs"
-    responses: int = 0
-    error: str = ""
-    size: int = 0
+        self.outbox.put(lambda: records, sum(map(requests_in, records)), sum(map(len, records)))
 
 
 class BatchRecord(BatchObserver):
@@ -175,57 +186,61 @@ class BatchRecord(BatchObserver):
     """
 
     def __init__(self, recorder: Recorder, frame: Frame, chosen: Sequence[int]) -> None:
-        self._recorder = recorder
-        self._batch, self._metadata = frame.requests, frame.metadata
+        self._recorder, self._most = recorder, recorder.recording.record_bytes
+        self._requests, self._rows, self._metadata, self._chosen = frame.requests, frame.rows, frame.metadata, chosen
         self._arrival, self._began, self._duration_s = time.time(), time.perf_counter(), 0.0
         self._is_cancelled = self._is_over = False
-        self._requests = {index: ChosenRequest() for index in chosen}
-        self._keep(received_tensors(frame), frame.rows, recorder.inputs)
+        self._parts: Parts | None = None
+        # Copies, which another thread looks at, unless there is so much that some may be let go at once.
+        self._inputs, self._data, self._size = frame.tensors, frame.data, frame.data_bytes
+        self._replies: list[tuple[Frame, Sequence[Tensor]]] = []
+        if self._size > self._most:
+            self._look()
+        elif self._size:
+            self._data = bytes(self._data[: self._size])
 
-    def _keep(self, tensors: Sequence[Tensor], rows: Sequence[int] | None, names: Sequence[str]) -> None:
-        """Copy what the requests have of some tensors; requests that become too large are let go."""
-        ends, most = [0, *accumulate(rows or ())], self._recorder.recording.record_bytes
-        for number, owner, code, shape, _, parts in tensors:
-            name, is_whole = names[number], owner == WHOLE_BATCH
-            if name in self._recorder.left_out or not (is_whole or owner in self._requests):
-                continue
-            array = array_of(code, shape, parts)
-            for index in [*self._requests] if is_whole else [owner]:
-                request = self._requests[index]
-                piece = array[ends[index] : ends[index + 1]] if is_whole else array
-                texts = encode_bytes(piece) if code == BYTES else b""
-                request.size += TENSOR_BYTES + (len(texts) or piece.nbytes)
-                if request.size > most:
-                    del self._requests[index]
-                    self._recorder.outbox.count(too_large=1)
-                else:
-                    request.tensors[f"{request.place}/{name}"] = code, piece.shape, texts or piece.tobytes()
+    def _look(self) -> Parts:
+        """What there is of the chosen requests. What comes later is looked at at once."""
+        if self._parts is None:
+            rows = self._rows and [self._rows[index] for index in self._chosen]
+            part = Part(self._arrival, self._requests, self._chosen, rows)
+            self._parts = Parts(part, self._rows, self._most, self._recorder.let_go)
+            self._parts.add_inputs(self._named(tensors_in(self._inputs, self._data), self._recorder.inputs))
+            self._data = None
+            for frame, tensors in self._replies:
+                self._answer(self._parts, frame, tensors)
+        return self._parts
+
+    def _named(self, tensors: Sequence[Tensor], names: Sequence[str]) -> list[tuple[str, Tensor]]:
+        """Those that are recorded."""
+        left_out = self._recorder.left_out
+        return [(names[tensor.name], tensor) for tensor in tensors if names[tensor.name] not in left_out]
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
         if self._is_over:
             return
+        self._size += TENSOR_BYTES + sum([tensor.size for tensor in tensors])
         try:
-            self._answer(frame, tensors)
+            if self._parts is None and self._size <= self._most:
+                self._replies.append((frame, [tensor._replace(parts=(tensor.data(),)) for tensor in tensors]))
+            else:
+                self._answer(self._look(), frame, tensors)
         except Exception as error:
-            self._recorder.outbox.lose(len(self._requests), error)
-            self._requests.clear()
+            self._recorder.outbox.lose(len(self._chosen), error)
+            self._is_over = True
         if not frame.more:
             self.end()  # now, as whoever gets the answer may stop the recording
 
-    def _answer(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
+    def _answer(self, parts: Parts, frame: Frame, tensors: Sequence[Tensor]) -> None:
         told = json.loads(frame.metadata) if frame.metadata else {}
         if told.get("isolate"):
-            self._requests.clear()  # each comes again
-        errors = told.get("errors", {})
-        for index, request in self._requests.items():
-            if (failed := errors.get(str(index), told)).get("message") is not None:
-                request.error = failed["message"]
-            elif frame.kind == RESPONSE:
-                request.place = f"outputs/{request.responses}"
-                request.responses += 1
-        if frame.kind == RESPONSE:
-            self._keep(tensors, frame.rows, self._recorder.outputs)
+            parts.clear()  # each request comes again
+        elif frame.kind == RESPONSE:
+            errors = {int(index): error["message"] for index, error in told.get("errors", {}).items()}
+            parts.add_response(self._named(tensors, self._recorder.outputs), errors)
+        elif "message" in told:
+            parts.fail(told["message"])
 
     def failed(self, error: BaseException, request: int | None = None, again: bool = False) -> None:
         """Note that a coroutine was cancelled."""
@@ -237,41 +252,34 @@ class BatchRecord(BatchObserver):
             return
         self._is_over = True
         self._is_cancelled = self._is_cancelled or cancelled
-        self._duration_s = time.perf_counter() - self._began
-        if self._requests:
-            size = sum(request.size for request in self._requests.values())
-            self._recorder.outbox.put(self._records, len(self._requests), size)
+        self._duration_s = round(time.perf_counter() - self._began, 7)
+        if self._parts is None or self._parts:
+            self._recorder.outbox.put(self._finished, len(self._chosen), self._size)
 
-    def _records(self) -> list[bytes]:
+    def _finished(self) -> Sequence[Part]:
+        """The parts, with what there is to tell of the call and of each request."""
+        parts = self._look()
         entries = json.loads(self._metadata) if self._metadata else {}
-        records = []
-        for index, request in self._requests.items():
-            details = self._details(request, entries.get(str(index), {}))
-            record = encode(self._arrival, details, request.tensors)
-            if len(record) > self._recorder.recording.record_bytes or request.responses > MOST_RESPONSES:
-                self._recorder.outbox.count(too_large=1)
-            else:
-                records.append(record)
-        return records
+        for part in parts:
+            part.duration_s, part.is_cancelled = self._duration_s, self._is_cancelled
+            for number, index in enumerate(part.requests if entries else ()):
+                if fields := self._own(entries.get(str(index), {})):
+                    part.add_own(number, fields)
+        parts.fit()
+        return [*parts]
 
-    def _details(self, request: ChosenRequest, entry: dict[str, Any]) -> dict[str, Any]:
-        left_out = self._recorder.left_out_parameters
-        details = {
-            **self._recorder.details,
-            "duration_s": round(self._duration_s, 7),
-            "batch": self._batch,
-            "parameters": {
-                name: value
-                for name, value in public_parameters(entry.get("parameters", {})).items()
-                if name.lower() not in left_out and name.lower().removeprefix(GRPC_PREFIX) not in SECRETS
-            },
-            "error": request.error,
-            "is_cancelled": self._is_cancelled,
-            "responses": request.responses,
+    def _own(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of one request, by its entry in the frame's metadata."""
+        without, left_out = self._recorder.left_out_parameters, self._recorder.left_out
+        parameters = {
+            name: value
+            for name, value in public_parameters(entry.get("parameters", {})).items()
+            if name.lower() not in without and name.lower().removeprefix(GRPC_PREFIX) not in SECRETS
         }
-        if "id" not in self._recorder.left_out:
-            details["id"] = entry.get("id", "")
+        fields: dict[str, Any] = {"parameters": parameters} if parameters else {}
+        if entry.get("id") and "id" not in left_out:
+            fields["id"] = entry["id"]
         if "sequence" in entry:
             number, flags = entry["sequence"]
-            details["sequence"] = [number, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)]
-        return details
+            fields["sequence"] = [number, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)]
+        return fields

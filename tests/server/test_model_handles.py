@@ -537,14 +537,14 @@ def test_a_model_that_calls_itself_is_refused_at_bind(launched):
 
 @pytest.mark.either_proxy
 def test_a_missing_model_is_named_and_may_come_later(launched):
-    def lonely(number: float, friend: ModelHandle) -> float:
-        return friend.with_options(inference_timeout_s=5.0)(number)
+    def lonely(number: float, newcomer: ModelHandle) -> float:
+        return newcomer.with_options(inference_timeout_s=5.0)(number)
 
     launched.triton.bind(lonely)
     with launched.client("lonely") as client:
-        with pytest.raises(PyTritonClientInferenceServerError, match="model 'friend', called by 'lonely'"):
+        with pytest.raises(PyTritonClientInferenceServerError, match="model 'newcomer', called by 'lonely'"):
             client.call(1.0)
-        launched.triton.bind("friend", halve)
+        launched.triton.bind("newcomer", halve)
         assert client.call(1.0) == 0.5
 
 

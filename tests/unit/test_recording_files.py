@@ -6,47 +6,64 @@ import os
 import random
 import threading
 from contextlib import suppress
+from functools import partial
+from struct import pack
 
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import Recording
 from pytriton.recording import RecordedFiles, RecordingError, read
 from pytriton.recording import writer as writing
-from pytriton.recording.format import HEAD, LENGTH, MAGIC, checksum, decode, encode
+from pytriton.recording.format import HEAD, LENGTH, MAGIC, checksum, decode
+from pytriton.recording.parts import Part, records
 from pytriton.recording.writer import Outbox, RotatingFile, WriteError
 from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
 from tests.server.processes import DEADLINE_S
 
-DETAILS = {"model": "m", "version": 2, "duration_s": 0.25, "responses": 1}
+SHARED = {"model": "m", "version": 2}
 TEXTS = np.array([[b"a"], [b""], [b"\0long\0"]], object)
 
 
-def stored(array):
-    made = tensor(0, array)
-    return made.code, made.shape, b"".join(made.parts)
+def a_part(number, arrays, rows=None, **fields):
+    """The requests of a call, of which the first has this number as its id."""
+    part = Part(1000.0 + number, 3, range(len(rows or [0])), rows, duration_s=0.25, **fields)
+    for name, array in arrays.items():
+        made = tensor(0, array)
+        part.add(name, (made.code, made.shape, made.data()))
+    for index in part.requests:
+        part.add_own(index, {"id": str(number + index)})
+    return part
 
 
-def a_record(number=0, **details):
+def arrays(number):
     x = np.array([[number, 2.5]], np.float32)
-    arrays = {"inputs/x": x, "inputs/s": TEXTS, "outputs/0/y": x * 2}
-    tensors = {name: stored(array) for name, array in arrays.items()}
-    return encode(1000.0 + number, {**DETAILS, "id": str(number), **details}, tensors)
+    return {"inputs/x": x, "inputs/s": TEXTS, "outputs/0/y": x * 2}
+
+
+def record_of(*parts):
+    (record,) = records(SHARED, parts)
+    return record
+
+
+def a_record(number=0):
+    return record_of(a_part(number, arrays(number), responses=1))
 
 
 def block_of(record):
     return record[HEAD.size :]
 
 
-def sealed(block, arrival=1.0, length=None):
-    head = HEAD.pack(len(block) if length is None else length, arrival, 0)[:-4]
+def sealed(block, arrival=1.0, length=None, requests=1):
+    head = HEAD.pack(len(block) if length is None else length, arrival, requests, 0)[:-4]
     return head + checksum(head, block).to_bytes(4, "little") + block
 
 
-def with_header(change, data=None):
+def with_header(change, data=None, record=None):
     """A block whose header was changed."""
-    block = block_of(a_record())
+    block = block_of(record or a_record())
     (length,) = LENGTH.unpack_from(block)
     header = json.loads(block[8 : 8 + length])
     change(header)
@@ -60,8 +77,9 @@ def path(tmp_path):
 
 
 def test_a_request_is_read_as_it_was_written(path):
-    details = {"parameters": {"k": 3, "t": "é"}, "sequence": [7, True, False], "batch": 3, "error": ""}
-    path.write_bytes(MAGIC + a_record(5, **details))
+    part = a_part(5, arrays(5), responses=1)
+    part.add_own(0, {"id": "5", "parameters": {"k": 3, "t": "é"}, "sequence": [7, True, False]})
+    path.write_bytes(MAGIC + record_of(part))
     (request,) = read(path)
     assert (request.model, request.version, request.id, request.arrival) == ("m", 2, "5", 1005.0)
     assert (request.duration_s, request.batch, request.parameters) == (0.25, 3, {"k": 3, "t": "é"})
@@ -71,19 +89,41 @@ def test_a_request_is_read_as_it_was_written(path):
     assert request.responses[0]["y"].tolist() == [[10, 5]]
 
 
-@pytest.mark.parametrize("name", [name for name in SCALAR_TYPES if name != "BYTES"])
+@pytest.mark.parametrize("name", SCALAR_TYPES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
-def test_each_dtype_and_shape_returns(name, shape):
-    array = np.ones(shape, SCALAR_TYPES[name])
-    record = encode(1.0, {**DETAILS, "responses": 0}, {"inputs/a/b": stored(array)})
-    found = decode(1.0, block_of(record)).inputs["a/b"]
-    assert (found.dtype, found.shape, found.tolist()) == (array.dtype, shape, array.tolist())
+@pytest.mark.parametrize("count", [1, 3])
+def test_each_dtype_and_shape_returns(name, shape, count):
+    array = np.full(shape, b"\0text", object) if name == "BYTES" else np.ones(shape, SCALAR_TYPES[name])
+    record = record_of(*(a_part(number, {"inputs/a/b": array}) for number in range(count)))
+    requests = decode(count, block_of(record))
+    assert [each.id for each in requests] == [str(number) for number in range(count)]
+    for each in requests:
+        found = each.inputs["a/b"]
+        assert (found.dtype, found.shape, found.tolist()) == (array.dtype, shape, array.tolist())
+
+
+def test_small_requests_of_one_form_share_a_record():
+    alike = [a_part(number, arrays(number), responses=1) for number in (2, 1)]
+    failed = a_part(3, {"inputs/x": np.ones(2)}, error="no")
+    large = [a_part(number, {"inputs/x": np.full(5000, number, float)}) for number in (4, 5)]
+    found = [*records(SHARED, [alike[0], failed, *large, alike[1]])]
+    assert [HEAD.unpack_from(each)[1:3] for each in found] == [(1001.0, 2), (1003.0, 1), (1004.0, 1), (1005.0, 1)]
+    assert [each.id for each in decode(2, block_of(found[0]))] == ["2", "1"]
+
+
+def test_requests_of_several_records_come_by_their_arrival(path):
+    first = record_of(*(a_part(number, arrays(number), responses=1) for number in (9, 1, 4)))
+    second = record_of(*(a_part(number, arrays(number), responses=1) for number in (3, 3, 2, 12)))
+    path.write_bytes(MAGIC + first + second)
+    with RecordedFiles(path) as files:
+        assert [each.id for each in files] == ["1", "2", "3", "3", "4", "9", "12"]
+        assert len(files) == 7
 
 
 def test_safetensors_reads_a_block():
-    safetensors = pytest.importorskip("safetensors.numpy")
     found = safetensors.load(block_of(a_record(1)))
-    assert found["inputs/x"].tolist() == [[1, 2.5]]
+    assert found["inputs/x"].tolist() == [[[1, 2.5]]]
+    assert found["calls/arrival"].tolist() == [1001]
     assert bytes(found["inputs/s"]) == encode_bytes(TEXTS)
 
 
@@ -122,7 +162,7 @@ def test_requests_of_several_files_come_by_their_arrival(tmp_path):
     assert [each.id for each in read([tmp_path / "a.ptr", tmp_path / "b.ptr"])] == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize("content", [b"Q", b"PK\3\4", MAGIC[:-1] + b"\2", MAGIC[1:]])
+@pytest.mark.parametrize("content", [b"Q", b"PK\3\4", MAGIC[:-1] + b"\1", MAGIC[1:]])
 def test_another_file_is_no_recording(path, content):
     path.write_bytes(content)
     with pytest.raises(RecordingError, match="no recording"):
@@ -146,7 +186,13 @@ def test_a_time_that_is_no_number_ends_a_file(path):
 
 
 def _told(**details):
-    return with_header(lambda header: header["__metadata__"].update(request=json.dumps({**DETAILS, **details})))
+    return with_header(
+        lambda header: header["__metadata__"].update(requests=json.dumps({**SHARED, "responses": 1, **details}))
+    )
+
+
+def _own(**fields):
+    return _told(own={"0": fields})
 
 
 def _set(key, value):
@@ -160,21 +206,24 @@ HOSTILE = {
     "a list": LENGTH.pack(2) + b"[]",
     "no metadata": LENGTH.pack(2) + b"{}",
     "deep JSON": LENGTH.pack(10**5) + b"[" * 10**5,
-    "metadata that are no JSON": with_header(lambda header: header["__metadata__"].update(request="{")),
-    "details of no request": with_header(lambda header: header["__metadata__"].update(request="{}")),
+    "metadata that are no JSON": with_header(lambda header: header["__metadata__"].update(requests="{")),
+    "details of no request": with_header(lambda header: header["__metadata__"].update(requests="{}")),
     "unknown details": _told(other=1),
     "a model that is no text": _told(model=1),
     "a version that is no number": _told(version="2"),
-    "an id that is no text": _told(id=["7"]),
+    "an id that is no text": _own(id=["7"]),
     "an error that is no text": _told(error=7),
-    "parameters that are a list": _told(parameters=[]),
-    "a parameter that is a list": _told(parameters={"k": []}),
-    "a duration that is no number": _told(duration_s="1"),
-    "a duration without an end": _told(duration_s=math.inf),
-    "a sequence that is no list": _told(sequence="abc"),
-    "a sequence with a list as its id": _told(sequence=[[], True, False]),
+    "parameters that are a list": _own(parameters=[]),
+    "a parameter that is a list": _own(parameters={"k": []}),
+    "own fields that are a list": _told(own=[]),
+    "own fields of a request that are a list": _told(own={"0": [1]}),
+    "own fields that all share": _own(model="m"),
+    "fields that only one may have": _told(id="7"),
+    "a sequence that is no list": _own(sequence="abc"),
+    "a sequence with a list as its id": _own(sequence=[[], True, False]),
     "texts that are a list": _told(texts=[1]),
     "too many responses": _told(responses=2**40),
+    "responses that are no number": _told(responses=True),
     "responses below 0": _told(responses=-1),
     "offsets beyond the data": with_header(_set("data_offsets", [0, 2**40])),
     "offsets below 0": with_header(_set("data_offsets", [-8, 0])),
@@ -194,7 +243,36 @@ HOSTILE = {
     "a response without a number": with_header(lambda header: header.update({"outputs/y": header["inputs/x"]})),
     "texts that are cut": with_header(lambda header: header["inputs/s"].update(data_offsets=[8, 20])),
     "a huge shape of texts": _told(texts={"inputs/s": [2**40, 2**20]}),
+    "no arrivals": with_header(lambda header: header.pop("calls/arrival")),
+    "more calls than durations": with_header(
+        lambda header: header["calls/duration_s"].update(shape=[0], data_offsets=[0, 0])
+    ),
+    "calls that are texts": _told(texts={"calls/batch": [1]}),
+    "calls without an axis": with_header(
+        lambda header: [each.update(shape=[]) for name, each in header.items() if name.startswith("calls/")]
+    ),
+    "times of another dtype": with_header(lambda header: header["calls/arrival"].update(dtype="I64")),
+    "an arrival that is no number": block_of(a_record()).replace(pack("<d", 1000.0), pack("<d", math.nan)),
+    "a duration without an end": block_of(a_record()).replace(pack("<d", 0.25), pack("<d", math.inf)),
+    "a duration below 0": block_of(a_record()).replace(pack("<d", 0.25), pack("<d", -0.25)),
+    "rows of another dtype": with_header(
+        lambda header: header["rows"].update(dtype="I32"), record=record_of(a_part(0, arrays(0), [1], responses=1))
+    ),
+    "rows of more requests": with_header(
+        lambda header: header.update(rows={"dtype": "U32", "shape": [2], "data_offsets": [0, 8]})
+    ),
+    "rows that the tensors do not have": with_header(
+        lambda header: header.update(rows={"dtype": "U32", "shape": [1], "data_offsets": [0, 4]})
+    ),
+    "a tensor without an axis": with_header(_set("shape", [])),
 }
+
+
+@pytest.mark.parametrize("requests", [0, 2, 2**32 - 1])
+def test_a_record_with_another_number_of_requests_is_an_error(path, requests):
+    path.write_bytes(MAGIC + sealed(block_of(a_record()), requests=requests))
+    with pytest.raises(RecordingError, match="a record"):
+        [*read(path)]
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -211,7 +289,7 @@ def test_random_damage_to_blocks_is_an_error_or_a_request():
         for _ in range(chance.randint(1, 4)):
             changed[chance.randrange(len(changed))] = chance.randrange(256)
         with suppress(RecordingError):
-            decode(1.0, bytes(changed[: chance.randint(0, len(changed))] if chance.random() < 0.3 else changed))
+            decode(1, bytes(changed[: chance.randint(0, len(changed))] if chance.random() < 0.3 else changed))
 
 
 def test_files_take_turns_and_the_oldest_is_deleted(path):
@@ -395,8 +473,8 @@ def test_any_number_of_files_may_be_wanted(path):
 
 
 def test_records_that_were_written_before_a_rotation_failed_are_told_and_counted(path, monkeypatch):
-    records = [a_record(number) for number in range(5)]
-    files = RotatingFile(path, len(MAGIC) + 2 * len(records[0]), 9)
+    made = [a_record(number) for number in range(5)]
+    files = RotatingFile(path, len(MAGIC) + 2 * len(made[0]), 9)
     real, opened = os.open, []
 
     def once(*args):
@@ -405,19 +483,22 @@ def test_records_that_were_written_before_a_rotation_failed_are_told_and_counted
             raise OSError(24, "Too many open files")
         return real(*args)
 
-    outbox = Outbox(lambda records, *_: files.write(records), "test")
+    outbox = outbox_to(lambda records, *_: files.write(records))
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", once)
         with pytest.raises(WriteError, match="Too many") as raised:
-            files.write(records)
+            files.write(made)
         assert raised.value.written == 4
         opened.clear()
-        outbox.put(lambda: records, len(records), 1)
+        outbox.put(lambda: made, len(made), 1)
         outbox.close()
     files.write([a_record(9)])
     files.close()
-    assert outbox.counts() == {"recorded": 2, "bytes": 2 * len(records[0]), "dropped": 3}
+    assert outbox.counts() == {"recorded": 2, "bytes": 2 * len(made[0]), "dropped": 3}
     assert [each.id for each in read(path)] == ["0", "0", "1", "1", "2", "3", "9"]
+
+
+TOO_MANY_BYTES, TOO_MANY, LATE = 7, 8, 9
 
 
 class Written:
@@ -436,41 +517,45 @@ class Written:
         self.lost.append((dropped, too_large))
 
 
-def put(outbox, record, size=1):
-    outbox.put(lambda: [record], 1, size)
+def outbox_to(write, on_close=lambda: None):
+    return Outbox(partial(records, SHARED), write, "test", on_close)
+
+
+def put(outbox, number, size=1):
+    outbox.put(lambda: [a_record(number)], 1, size)
 
 
 def test_a_queue_takes_no_more_than_it_may_and_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(writing, "MOST_WAITING", 3)
     monkeypatch.setattr(writing, "MOST_WAITING_BYTES", 100)
     written = Written()
-    outbox = Outbox(written.write, "test", written.closed.set)
-    put(outbox, b"0", 10)
+    outbox = outbox_to(written.write, written.closed.set)
+    put(outbox, 0, 10)
     assert written.begun.wait(DEADLINE_S)
-    for record, size in ((b"1", 40), (b"2", 40), (b"too many bytes", 40), (b"3", 1), (b"too many", 1)):
-        put(outbox, record, size)
+    for number, size in ((1, 40), (2, 40), (TOO_MANY_BYTES, 40), (3, 1), (TOO_MANY, 1)):
+        put(outbox, number, size)
     assert outbox.counts()["dropped"] == 2
     written.gate.set()
     outbox.close()
-    assert written.records == [b"0", b"1", b"2", b"3"]
+    assert written.records == [*map(a_record, range(4))]
     assert written.closed.is_set()
-    put(outbox, b"late")
-    assert outbox.counts() == {"recorded": 4, "dropped": 3, "bytes": 4}
+    put(outbox, LATE)
+    assert outbox.counts() == {"recorded": 4, "dropped": 3, "bytes": sum(map(len, written.records))}
 
 
 def test_a_writer_that_is_slow_at_the_end_is_left_to_itself(monkeypatch):
     monkeypatch.setattr(writing, "FLUSH_S", 0.0)
     written = Written()
-    outbox = Outbox(written.write, "test", written.closed.set)
-    put(outbox, b"0")
+    outbox = outbox_to(written.write, written.closed.set)
+    put(outbox, 0)
     assert written.begun.wait(DEADLINE_S)
-    put(outbox, b"1")
+    put(outbox, 1)
     outbox.close()
     assert (outbox.counts(), written.lost) == ({"dropped": 1}, [(1, 0)])
     assert not written.closed.is_set()
     written.gate.set()
     assert written.closed.wait(DEADLINE_S)
-    assert written.records == [b"0"]
+    assert written.records == [a_record(0)]
 
 
 def test_a_writer_that_fails_gets_the_next_records(caplog):
@@ -482,26 +567,26 @@ def test_a_writer_that_fails_gets_the_next_records(caplog):
         if records:
             raise OSError("the disk is full")
 
-    outbox = Outbox(write, "test")
-    for record in (b"0", b"1"):
+    outbox = outbox_to(write)
+    for number in (0, 1):
         done.clear()
-        put(outbox, record)
+        put(outbox, number)
         assert done.wait(DEADLINE_S)
     outbox.close()
-    assert got == [b"0", b"1"]
+    assert got == [a_record(0), a_record(1)]
     assert outbox.counts() == {"dropped": 2}
     assert caplog.text.count("a recording loses requests") == 1
 
 
-def test_a_request_that_cannot_be_encoded_is_lost_alone():
+def test_requests_of_which_no_record_can_be_made_are_lost_alone():
     written = Written()
     written.gate.set()
-    outbox = Outbox(written.write, "test")
+    outbox = outbox_to(written.write)
     outbox.put(lambda: [1 // 0], 3, 1)
-    put(outbox, b"1")
+    put(outbox, 1)
     outbox.count(too_large=2)
     outbox.close()
-    assert written.records == [b"1"]
+    assert written.records == [a_record(1)]
     assert (sum(dropped for dropped, _ in written.lost), sum(large for _, large in written.lost)) == (3, 2)
 
 

@@ -14,6 +14,7 @@ from pytriton.decorators.batching import whole_batch_form
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config import Recording
 from pytriton.recording import read
+from pytriton.recording.format import HEAD
 from pytriton.wire.frames import REQUEST, SEQUENCE_END, SEQUENCE_START, Frame, pack, unpack
 from pytriton.wire.tensors import tensor
 from pytriton.worker.inference import Inference, Options
@@ -327,8 +328,9 @@ def test_late_records_of_an_earlier_recording_are_dropped_and_counted(tmp_path):
     observation.stop_recording(CONFIG)
     observation.start_recording(CONFIG, Recording(path, without=["secret"]))
     recorder = observation.recorder(CONFIG)
-    recorder.take(earlier, [b"with a secret", b"with another"], 0, 0)
-    recorder.take(observation.recording(CONFIG).number, [b"without it"], 3, 4)
+    head = HEAD.pack(0, 0.0, 1, 0)
+    recorder.take(earlier, [head + b"with a secret", head + b"with another"], 0, 0)
+    recorder.take(observation.recording(CONFIG).number, [head + b"without it"], 3, 4)
     status = observation.stop_recording(CONFIG)
     assert (status.recorded, status.dropped, status.too_large) == (1, 5, 4)
     assert path.read_bytes().endswith(b"without it")
