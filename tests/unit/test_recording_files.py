@@ -111,6 +111,20 @@ def test_small_requests_of_one_form_share_a_record():
     assert [each.id for each in decode(2, block_of(found[0]))] == ["2", "1"]
 
 
+def test_requests_that_are_too_large_together_are_divided_with_what_is_their_own():
+    rows, x = [1, 0, 2, 3, 1], np.arange(7, dtype=np.float32)
+    texts = np.array([b"%d" % number for number in range(7)], object)
+    part = a_part(0, {"inputs/x": x, "inputs/s": texts, "outputs/0/y": -x}, rows, responses=1)
+    divided = [*part.divided(275)]
+    assert [len(each.requests) for each in divided] == [2, 1, 2]
+    (record,) = records(SHARED, divided)
+    found = decode(5, block_of(record))
+    assert [(each.id, each.index) for each in found] == [(str(number), number) for number in range(5)]
+    assert [each.inputs["x"].tolist() for each in found] == [[0], [], [1, 2], [3, 4, 5], [6]]
+    assert [each.inputs["s"].tolist() for each in found] == [[b"0"], [], [b"1", b"2"], [b"3", b"4", b"5"], [b"6"]]
+    assert [each.responses[0]["y"].tolist() for each in found] == [[0], [], [-1, -2], [-3, -4, -5], [-6]]
+
+
 def test_requests_of_several_records_come_by_their_arrival(path):
     first = record_of(*(a_part(number, arrays(number), responses=1) for number in (9, 1, 4)))
     second = record_of(*(a_part(number, arrays(number), responses=1) for number in (3, 3, 2, 12)))
