@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 WORKERS ?= 6
 SECONDS ?= 60
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# What hangs where no signal ends it, such as in C, tells where and fails.
-QUICK := -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true -m "not thorough"
+# A test that hangs where its own time limit cannot end it, such as in C, tells where it hangs, and ends its process.
+PARALLEL += -o faulthandler_timeout=610 -o faulthandler_exit_on_timeout=true
 SOURCES := $(wildcard pytriton/native/*/*.cpp scripts/hosts/*.cpp tests/native/*.cpp)
 
 # pip would compile all modules of a package, and few of them are used: an interpreter compiles what it imports. The tests
@@ -25,7 +25,7 @@ demo: $(VENV)/.with-demo
 	$(BIN)/python examples/digits.py
 
 test: $(VENV)/.with-test
-	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not thorough" -o faulthandler_timeout=310
 
 # The rest: sanitized programs, pages of the documents, requests of all kinds and sizes, a browser, others' programs, the
 # tools; and the Python proxy, with the tests that could differ.

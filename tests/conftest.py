@@ -14,14 +14,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Where the tests run in the background of a shell, SIGINT is ignored, and all that they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-LONGEST = 4000  # characters of a failure that is shown early
 gc.disable()  # until the thousands of tests are collected, none of which is garbage
+
+
+MOST_SHOWN = 4000  # characters of a failure
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Where CI is, say at once what fails: it may not live to say so at the end."""
     if report.failed and "CI" in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\n{report.nodeid} has failed:\n{report.longreprtext[-LONGEST:]}", file=sys.stderr, flush=True)
+        print(f"\n{report.nodeid} has failed:\n{report.longreprtext[-MOST_SHOWN:]}", file=sys.stderr, flush=True)
 
 
 def pytest_collection_finish() -> None:

@@ -29,9 +29,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import prod
 from typing import Any
 
@@ -42,18 +43,24 @@ from pytriton.exceptions import PyTritonError
 from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes, empty
 
 __all__ = [
-    *("ARRIVAL", "BATCH", "CHECKSUM_BYTES", "DTYPE_NAMES", "DURATION", "HEAD", "LENGTH", "MAGIC", "MOST_RESPONSES"),
-    *("INDEX", "REQUESTS", "ROWS", "Block", "RecordedRequest", "RecordingError"),
-    *("array_of", "checksum", "decode", "requests_in", "sealed"),
+    *("CHECKSUM_BYTES", "HEAD", "LENGTH_BYTES", "MAGIC", "MOST_ARRAYS"),
+    *("Group", "RecordedRequest", "RecordingError", "Stored"),
+    *("array_of", "checksum", "decode", "encode", "joined_texts", "record_of", "requests_in"),
 ]
 
 MAGIC = b"PYTRREC\x02"
 HEAD = struct.Struct("<QdII")
 CHECKSUM_BYTES = 4  # the last ones of the head
 LENGTH = struct.Struct("<Q")
-MOST_RESPONSES = 2**20  # to all requests of a record
+LENGTH_BYTES = 4  # of each text
+MOST_ARRAYS = 2**20  # of the requests of a record, and as many responses
+CALL_BYTES, REQUEST_BYTES = 24, 8  # in the columns
 ARRIVAL, DURATION, BATCH, REQUESTS = "calls/arrival", "calls/duration_s", "calls/batch", "calls/requests"
 INDEX, ROWS = "index", "rows"
+
+
+Stored = tuple[int, tuple[int, ...], bytes]
+"""A tensor: its dtype's code, shape, and data as in frames (wire/tensors.py)."""
 
 
 class RecordingError(PyTritonError, ValueError):
@@ -97,39 +104,115 @@ class RecordedRequest:
     responses: Sequence[Mapping[str, NDArray[Any]]] = ()
 
 
-DTYPE_NAMES = {  # in safetensors, by their code
+_NAMES = {  # in safetensors, by their code
     code: name.replace("UINT", "U").replace("INT", "I").replace("FP", "F")
     for code, name in enumerate(SCALAR_TYPES, start=1)
     if code != BYTES
 }
-_CODES = {name: code for code, name in DTYPE_NAMES.items()}
+_CODES = {name: code for code, name in _NAMES.items()}
 _SHARED: dict[str, type] = {"model": str, "version": int, "error": str}
 _SHARED |= dict.fromkeys(("is_cancelled", "is_streamed", "lacks_inputs"), bool)
 _OWN: dict[str, type] = {"id": str, "parameters": dict, "sequence": list}
 
 
-class Block:
-    """A block that is made."""
+@dataclass(slots=True)
+class Group:
+    """Requests of one call of a model, of one form, to be written.
 
-    def __init__(self) -> None:
-        self._entries: dict[str, Any] = {}
-        self._data: list[bytes] = []
-        self._size = 0
+    Attributes:
+        arrival, duration_s, requests: Of the call, as in :class:`RecordedRequest`; the last is its ``batch``.
+        responses: To each of the requests here, which have the same ``error``.
+        indices: Of the requests in the call.
+        rows: Of each of them; None if the tensors have no axis of rows: there is one request then, or no tensor.
+        tensors: By their names in a block: with the rows of all requests, or without ``rows`` in the request's shape.
+        own: JSON of the fields that only one request has, by its place in ``indices``.
+    """
 
-    def add(self, name: str, dtype: str, shape: Sequence[int], data: bytes) -> None:
-        """Add a tensor; ``dtype`` is its name in safetensors."""
-        begin, self._size = self._size, self._size + len(data)
-        self._entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, self._size]}
-        self._data.append(data)
+    arrival: float
+    duration_s: float
+    requests: int
+    responses: int
+    error: str
+    is_cancelled: bool
+    indices: Sequence[int]
+    rows: Sequence[int] | None
+    tensors: Mapping[str, Stored]
+    own: Mapping[int, str]
 
-    def encode(self, told: Mapping[str, Any]) -> bytes:
-        """The block; ``told`` is the JSON of its requests."""
-        text = json.dumps({"__metadata__": {"requests": json.dumps(told)}, **self._entries}).encode()
-        text += b" " * (-len(text) % 8)  # so that the data are aligned
-        return b"".join((LENGTH.pack(len(text)), text, *self._data))
+    def form(self) -> Hashable:
+        """The same for all groups that may be in one record."""
+        axes = 0 if self.rows is None else 1
+        tensors = [(name, code, shape[axes:]) for name, (code, shape, _) in self.tensors.items()]
+        return axes, self.responses, self.error, self.is_cancelled, *tensors
+
+    def size(self) -> int:
+        """Bytes that it adds to a record, about; and no less than the arrays that it becomes when it is read."""
+        size = CALL_BYTES + sum([len(data) for _, _, data in self.tensors.values()])
+        if self.own:
+            size += sum([len(text) for text in self.own.values()])
+        return size + len(self.indices) * (REQUEST_BYTES + len(self.tensors) + self.responses)
 
 
-def sealed(arrival: float, requests: int, block: bytes) -> bytes:
+def encode(shared: Mapping[str, Any], groups: Sequence[Group]) -> bytes:
+    """A record of groups that have the same form.
+
+    Args:
+        shared: The fields that all requests of the recording have in common.
+    """
+    first, calls = groups[0], [len(groups)]
+    numbers = [len(group.indices) for group in groups]
+    columns = {
+        ARRIVAL: ("F64", calls, array("d", [group.arrival for group in groups]).tobytes()),
+        DURATION: ("F64", calls, array("d", [group.duration_s for group in groups]).tobytes()),
+        BATCH: ("U32", calls, array("I", [group.requests for group in groups]).tobytes()),
+        REQUESTS: ("U32", calls, array("I", numbers).tobytes()),
+        INDEX: ("U32", [sum(numbers)], array("I", chain.from_iterable(group.indices for group in groups)).tobytes()),
+    }
+    axes, extent = 0, sum(numbers)
+    if first.rows is not None:
+        rows = array("I", chain.from_iterable(group.rows or () for group in groups))
+        columns[ROWS] = "U32", [extent], rows.tobytes()
+        axes, extent = 1, sum(rows)
+    texts = {}
+    for name, (code, shape, _) in first.tensors.items():
+        tensors = [group.tensors[name] for group in groups]
+        extents = [extent, *shape[axes:]]
+        if code == BYTES:
+            data = joined_texts(tensors)
+            columns[name], texts[name] = ("U8", [len(data)], data), extents
+        else:
+            columns[name] = _NAMES[code], extents, b"".join([data for _, _, data in tensors])
+    own: list[str] = []
+    number = 0
+    for group, count in zip(groups, numbers, strict=True):
+        own += [f'"{number + place}": {text}' for place, text in group.own.items()] if group.own else ()
+        number += count
+    fields = {"responses": first.responses, "error": first.error, "is_cancelled": first.is_cancelled, "texts": texts}
+    told = json.dumps({name: value for name, value in {**shared, **fields}.items() if value})
+    block = _block(f'{told[:-1]}, "own": {{{", ".join(own)}}}}}' if own else told, columns)
+    return record_of(min([group.arrival for group in groups]), number, block)
+
+
+def joined_texts(tensors: Sequence[Stored]) -> bytes:
+    """The data of tensors of BYTES, one after the other, as those of one."""
+    ends = [LENGTH_BYTES * prod(shape) for _, shape, _ in tensors]
+    lengths = [data[:end] for (_, _, data), end in zip(tensors, ends, strict=True)]
+    return b"".join(lengths + [data[end:] for (_, _, data), end in zip(tensors, ends, strict=True)])
+
+
+def _block(told: str, columns: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
+    """A block of the JSON of its requests and of tensors, each with its dtype in safetensors, shape and data."""
+    header: dict[str, Any] = {"__metadata__": {"requests": told}}
+    end = 0
+    for name, (dtype, shape, data) in columns.items():
+        begin, end = end, end + len(data)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+    return b"".join((LENGTH.pack(len(text)), text, *[data for _, _, data in columns.values()]))
+
+
+def record_of(arrival: float, requests: int, block: bytes) -> bytes:
     """The record of a block."""
     head = HEAD.pack(len(block), arrival, requests, 0)[:-CHECKSUM_BYTES]
     return b"".join((head, checksum(head, block).to_bytes(CHECKSUM_BYTES, "little"), block))
@@ -146,22 +229,26 @@ def requests_in(record: bytes) -> int:
     return requests
 
 
-def decode(requests: int, block: bytes) -> list[RecordedRequest]:
-    """The requests in a block.
+def decode(arrival: float, requests: int, block: bytes) -> list[RecordedRequest]:
+    """The requests in a block; their arrays are views of it.
 
     Args:
+        arrival: Of the first one, as its record says.
         requests: How many its record says there are.
 
     Raises:
         RecordingError: It is damaged.
     """
     try:
-        return _decode(requests, block)
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error) as error:
+        return _decode(arrival, requests, block)
+    except (
+        *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
+        struct.error,
+    ) as error:
         raise RecordingError(f"a record cannot be read, {type(error).__name__}: {error}") from error
 
 
-def _decode(requests: int, block: bytes) -> list[RecordedRequest]:
+def _decode(arrival: float, requests: int, block: bytes) -> list[RecordedRequest]:
     (length,) = LENGTH.unpack_from(block)
     begin = LENGTH.size + length
     if begin > len(block):
@@ -170,24 +257,27 @@ def _decode(requests: int, block: bytes) -> list[RecordedRequest]:
     told = json.loads(header.pop("__metadata__")["requests"])
     texts, own, responses = told.pop("texts", {}), told.pop("own", {}), told.pop("responses", 0)
     _check(told, _SHARED)
+    if type(responses) is not int or responses < 0 or requests * (responses + len(header)) > MOST_ARRAYS:
+        raise ValueError(f"it has {requests} requests with {len(header)} tensors and {responses!r} responses")
+    if sum([described["data_offsets"][1] - described["data_offsets"][0] for described in header.values()]) > len(data):
+        raise ValueError("its tensors overlap")
     columns = {name: _array(described, texts.get(name), data) for name, described in header.items()}
-    calls = _calls(columns, requests)
     indices, rows = columns.pop(INDEX), columns.pop(ROWS, None)
     for column in (indices, rows):
         if column is not None and (column.dtype != np.uint32 or column.shape != (requests,)):
             raise ValueError(f"a column of its requests is {column!r:.100}")
-    if type(responses) is not int or not 0 <= responses * requests <= MOST_RESPONSES:
-        raise ValueError(f"it has {responses!r} responses to each of {requests} requests")
-    # Of each request, its inputs and then its responses.
-    places: list[list[dict[str, NDArray[Any]]]] = [[{} for _ in range(1 + responses)] for _ in range(requests)]
+    calls = _calls(columns, arrival, requests)
+    ends = None if rows is None else [*accumulate(rows.tolist(), initial=0)]
+    # Of each request, its inputs and then its responses; those without tensors share one.
+    places: list[list[dict[str, NDArray[Any]]]] = [[{}] * (1 + responses) for _ in range(requests)]
     for key, column in columns.items():
         side, _, name = key.partition("/")
         index, _, output = name.partition("/")
         number, name = (0, name) if side == "inputs" else (1 + int(index), output)
-        if number < 0:
+        if side not in ("inputs", "outputs") or number < 0 or (number == 0) != (side == "inputs"):
             raise ValueError(f"it has a tensor {key!r:.100}")
-        for place, array in zip(places, _divided(column, requests, rows), strict=True):
-            place[number][name] = array
+        for place, piece in zip(places, _of_each(column, requests, ends), strict=True):
+            place[number] = {**place[number], name: piece}
     return [
         RecordedRequest(
             **told, **call, **_checked_own(own.get(str(number), {})), index=index, inputs=place[0], responses=place[1:]
@@ -196,7 +286,7 @@ def _decode(requests: int, block: bytes) -> list[RecordedRequest]:
     ]
 
 
-def _calls(columns: dict[str, NDArray[Any]], requests: int) -> list[dict[str, Any]]:
+def _calls(columns: dict[str, NDArray[Any]], arrival: float, requests: int) -> list[dict[str, Any]]:
     """What the columns of calls say of each request; they are removed."""
     arrivals, durations, batches, numbers = (columns.pop(name) for name in (ARRIVAL, DURATION, BATCH, REQUESTS))
     if not arrivals.ndim == 1 or not arrivals.shape == durations.shape == batches.shape == numbers.shape:
@@ -204,6 +294,8 @@ def _calls(columns: dict[str, NDArray[Any]], requests: int) -> list[dict[str, An
     for column, dtype in ((arrivals, np.float64), (durations, np.float64), (batches, np.uint32), (numbers, np.uint32)):
         if column.dtype != dtype:
             raise TypeError(f"a column of its calls has dtype {column.dtype}")
+    if not len(arrivals) or arrivals.min() != arrival:
+        raise ValueError(f"its first request did not arrive at {arrival}")
     if not (np.isfinite(arrivals).all() and np.isfinite(durations).all() and (durations >= 0).all()):
         raise ValueError("a time of a call is no number")
     if sum(numbers.tolist()) != requests:
@@ -216,13 +308,12 @@ def _calls(columns: dict[str, NDArray[Any]], requests: int) -> list[dict[str, An
     ]
 
 
-def _divided(column: NDArray[Any], requests: int, rows: NDArray[Any] | None) -> list[NDArray[Any]]:
-    """What each request has of a tensor."""
-    if rows is None:
+def _of_each(column: NDArray[Any], requests: int, ends: Sequence[int] | None) -> list[NDArray[Any]]:
+    """What each request has of a tensor; ``ends`` are those of its rows, after a 0."""
+    if ends is None:
         if len(column) != requests:
             raise ValueError(f"a tensor has {len(column)} entries for {requests} requests")
         return [column[number, ...] for number in range(requests)]
-    ends = [*accumulate(rows.tolist(), initial=0)]
     if len(column) != ends[-1]:
         raise ValueError(f"a tensor has {len(column)} rows, and the requests have {ends[-1]}")
     return [column[begin:end] for begin, end in pairwise(ends)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from glob import escape, glob
 from heapq import heappop, heappush
 from itertools import count, takewhile
 from pathlib import Path
@@ -13,13 +15,25 @@ from typing import IO
 
 import numpy as np
 
-from pytriton.recording.format import CHECKSUM_BYTES, HEAD, MAGIC, RecordedRequest, RecordingError, checksum, decode
+from pytriton.recording.format import (
+    CHECKSUM_BYTES,
+    HEAD,
+    MAGIC,
+    MOST_ARRAYS,
+    RecordedRequest,
+    RecordingError,
+    checksum,
+    decode,
+)
 
 __all__ = ["RecordedFiles", "read"]
 
 
+RENAMED_S = 1.0
+
+
 class RecordedFiles:
-    """The requests in some files; use it as a context manager.
+    """The requests in some files, by their arrival; use it as a context manager.
 
     The files are checked when they are opened: one that ends within a record, as after a crash, or that is damaged, has
     the requests before that place.
@@ -41,30 +55,34 @@ class RecordedFiles:
         self._arrivals = array("d")
         self._places = array("q")  # file, offset and bytes of each block, and how many requests it has
         with ExitStack() as opened:
-            for path in dict.fromkeys(each for newest in paths for each in _with_older(Path(newest))):
-                self._files.append(opened.enter_context(open(path, "rb")))
-                self._scan(path, self._files[-1])
-            self._opened = opened.pop_all()
+            for path, file in _opened(paths, opened):
+                self._files.append(file)
+                self._scan(path, file)
+            self._to_close = opened.pop_all()
         self._order = np.argsort(np.asarray(self._arrivals), kind="stable").tolist()
 
     def __enter__(self) -> RecordedFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        self._to_close.close()
 
     def __len__(self) -> int:
         return sum(self._places[3::4])
 
     def __iter__(self) -> Iterator[RecordedRequest]:
-        waiting: list[tuple[float, int, int, RecordedRequest]] = []  # a heap of what the records so far have
-        numbers = count()
+        waiting: list[tuple[float, int, int, int, RecordedRequest]] = []  # a heap of what the records so far have
+        numbers, arrays = count(), 0  # of all that waits
         for index in self._order:
-            while waiting and waiting[0][0] < self._arrivals[index]:
-                yield heappop(waiting)[-1]
             number, offset, size, requests = self._places[4 * index : 4 * index + 4]
-            for request in decode(requests, os.pread(self._files[number].fileno(), size, offset)):
-                heappush(waiting, (request.arrival, request.index, next(numbers), request))
+            while waiting and (waiting[0][0] < self._arrivals[index] or arrays > MOST_ARRAYS):
+                arrays -= waiting[0][3]
+                yield heappop(waiting)[-1]
+            block = os.pread(self._files[number].fileno(), size, offset)
+            for request in decode(self._arrivals[index], requests, block):
+                weight = 1 + len(request.inputs) + len(request.responses)
+                heappush(waiting, (request.arrival, request.index, next(numbers), weight, request))
+                arrays += weight
         while waiting:
             yield heappop(waiting)[-1]
 
@@ -87,6 +105,27 @@ class RecordedFiles:
             self._arrivals.append(arrival)
             self._places.extend((len(self._files) - 1, end + HEAD.size, length, requests))
             end += HEAD.size + length
+
+
+def _opened(paths: Sequence[str | Path], opened: ExitStack) -> Iterator[tuple[Path, IO[bytes]]]:
+    """All files of some recordings. One that goes on may rename them meanwhile: then they are opened once more."""
+    deadline, before = time.monotonic() + RENAMED_S, None
+    while True:
+        found: dict[tuple[int, int], tuple[Path, IO[bytes]]] = {}
+        try:
+            for path in (each for newest in paths for each in _with_older(Path(newest))):
+                file = opened.enter_context(path.open("rb"))
+                status = os.fstat(file.fileno())
+                found.setdefault((status.st_dev, status.st_ino), (path, file))
+        except FileNotFoundError:
+            if time.monotonic() > deadline or not any(glob(f"{escape(str(path))}.*") for path in paths):
+                raise
+            found.clear()
+        if found and (before == [*found] or time.monotonic() > deadline):
+            return iter(found.values())
+        before = [*found]
+        opened.close()
+        time.sleep(0.001)
 
 
 def _with_older(path: Path) -> Iterator[Path]:

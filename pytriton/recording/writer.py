@@ -8,14 +8,14 @@ import re
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, takewhile
 from pathlib import Path
+from typing import TypeVar
 
 from pytriton import forks
 from pytriton.logs import get_logger
-from pytriton.recording.format import MAGIC, requests_in
-from pytriton.recording.parts import Part
+from pytriton.recording.format import MAGIC, Group, requests_in
 
 __all__ = ["Outbox", "RotatingFile", "WriteError"]
 
@@ -28,8 +28,10 @@ FLUSH_S = 10.0
 MOST_AT_ONCE = 64
 MOST_BUSY_S = 0.0005  # at a time; a thread keeps the interpreter for 5 ms otherwise
 
-Make = Callable[[], Sequence[Part | bytes]]
-"""Returns parts to make records of, or records."""
+Make = Callable[[], Sequence[Group | bytes]]
+"""Returns groups of requests to make records of, or records."""
+
+T = TypeVar("T")
 
 
 class WriteError(OSError):
@@ -50,12 +52,14 @@ class RotatingFile:
     Files of an earlier recording that has left more than ``files`` are removed, because a reader would read them, too.
 
     Raises:
-        OSError: It cannot be written there; IsADirectoryError if the path of any of the files is that of a folder.
+        OSError: It cannot be written there; IsADirectoryError if the path of any of the files is that of a folder,
+            FileExistsError if a file that is there is no recording.
     """
 
     def __init__(self, path: Path, file_bytes: int, files: int) -> None:
         self._path, self._file_bytes, self._files = path.absolute(), file_bytes, files
         self._descriptor, self._size = -1, 0
+        self._refuse_others()
         self._begin()
         try:
             self._remove_more()
@@ -121,6 +125,14 @@ class RotatingFile:
         for path in reversed([*more]):  # so that what may remain has no gap before it
             path.unlink()
 
+    def _refuse_others(self) -> None:
+        """Raise FileExistsError if a file is there that a reader of this recording could not read."""
+        for path in takewhile(Path.is_file, map(self._name, count())):
+            with open(path, "rb") as file:
+                if not MAGIC.startswith(file.read(len(MAGIC))):
+                    what = "it is no recording, or one of another version of pytriton; move it away"
+                    raise FileExistsError(errno.EEXIST, what, str(path))
+
     def _refuse_folders(self) -> None:
         """Raise IsADirectoryError if a folder has the path of a file, which would move it away."""
         numbered = re.compile(re.escape(self._path.name) + r"(?:\.([1-9][0-9]*))?")
@@ -144,7 +156,7 @@ class Outbox:
     """Makes records and writes them, on a thread of its own behind a bounded queue, and counts what they come to.
 
     Args:
-        combine: Makes records of parts.
+        combine: Makes records of groups.
         write: Gets records, and how many requests were dropped and too large since it was last called, once more
             without records at the end. It raises WriteError, or any other error if all the records are lost, which is
             logged once.
@@ -153,7 +165,7 @@ class Outbox:
 
     def __init__(
         self,
-        combine: Callable[[Sequence[Part]], Iterable[bytes]],
+        combine: Callable[[Sequence[Group]], Iterable[bytes]],
         write: Callable[[list[bytes], int, int], object],
         name: str,
         on_close: Callable[[], None] = lambda: None,
@@ -220,27 +232,34 @@ class Outbox:
 
     def _run(self) -> None:
         is_last = False
-        while not is_last:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or not self._is_open)
-                is_last = self._changed.wait_for(lambda: not self._is_open, COLLECT_S)
-            while taken := self._take(MOST_AT_ONCE):
-                self._make_and_write(taken)
-        self._on_close()
+        try:
+            while not is_last:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._waiting or not self._is_open)
+                    is_last = self._changed.wait_for(lambda: not self._is_open, COLLECT_S)
+                while taken := self._take(MOST_AT_ONCE):
+                    self._make_and_write(taken)
+        finally:
+            self._on_close()
 
     def _make_and_write(self, taken: Sequence[tuple[Make, int, int]]) -> None:
-        made: list[Part | bytes] = []
-        give_way = time.perf_counter() + MOST_BUSY_S
-        for make, requests, _ in taken:
-            if self._is_open and time.perf_counter() > give_way:
-                time.sleep(0)  # threads that answer requests may wait for the interpreter
-                give_way = time.perf_counter() + MOST_BUSY_S
+        groups: list[Group] = []
+        records: list[bytes] = []
+        for make, requests, _ in self._unhurried(taken):
             try:
-                made += make()
+                for each in make():
+                    if isinstance(each, bytes):
+                        records.append(each)
+                    else:
+                        groups.append(each)
             except Exception as error:
                 self.lose(requests, error)
-        records = [each for each in made if isinstance(each, bytes)]
-        records += self._combine([each for each in made if isinstance(each, Part)])
+        ready = len(records)
+        try:
+            records += self._unhurried(self._combine(groups))
+        except Exception as error:
+            made = sum(map(requests_in, records[ready:]))
+            self.lose(sum(len(group.indices) for group in groups) - made, error)
         try:
             self._tell(records)
         except Exception as error:
@@ -252,6 +271,15 @@ class Outbox:
                 LOGGER.exception("a recording loses requests: %s", error)
         else:
             self._count_recorded(records)
+
+    def _unhurried(self, each: Iterable[T]) -> Iterator[T]:
+        """The same. Threads that answer requests, and may wait for the interpreter, get it now and then."""
+        give_way = time.perf_counter() + MOST_BUSY_S
+        for one in each:
+            yield one
+            if self._is_open and time.perf_counter() > give_way:
+                time.sleep(0)
+                give_way = time.perf_counter() + MOST_BUSY_S
 
     def _count_recorded(self, records: Sequence[bytes]) -> None:
         if records:

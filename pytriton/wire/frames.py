@@ -61,7 +61,7 @@ class Frame:
         tensors: What a received frame holds; other frames share the list.
         data_bytes: Bytes from the start of the data to the end of its last tensor; of a received frame.
         data: What the tensors' offsets count in: inline data of a received frame, or the region.
-        observers: What observes the batch in this process: the worker's metrics and spans. They do not travel.
+        observers: What observes the batch in this process: metrics, spans and recordings. They do not travel.
         cancellation: Of a received batch: says which of its requests are cancelled. Not sent.
     """
 
@@ -112,14 +112,9 @@ class Frame:
 
 def received_tensors(frame: Frame) -> list[Tensor]:
     """The tensors of a received frame, to be sent on or kept, without a copy of their data."""
-    return tensors_in(frame.tensors, frame.data)
-
-
-def tensors_in(placed: Sequence[Placed], data: Any) -> list[Tensor]:
-    """The tensors of some data, as those of a received frame."""
     return [
-        Tensor(name, request, code, shape, size, (data[offset : offset + size],))
-        for name, request, code, shape, offset, size, _ in placed
+        Tensor(name, request, code, shape, size, (frame.data[offset : offset + size],))
+        for name, request, code, shape, offset, size, _ in frame.tensors
     ]
 
 

@@ -68,9 +68,13 @@ class Tensor(NamedTuple):
     parts: Sequence[Data]
 
     def data(self) -> bytes:
-        """A copy of the data."""
+        """The data, as a copy unless they are one ``bytes`` object."""
         parts: Sequence[Any] = self.parts
         return b"".join(parts)
+
+    def copied(self) -> Tensor:
+        """The same with data of its own."""
+        return Tensor(self.name, self.request, self.code, self.shape, self.size, (self.data(),))
 
 
 def tensor(name: int, array: NDArray[Any], request: int = WHOLE_BATCH) -> Tensor:

@@ -8,6 +8,7 @@ recordings there are none.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, aclosing, suppress
@@ -173,12 +174,15 @@ class Observation:
             PyTritonInvalidOperationError: They are recorded already, the files are those of another recording, or they
                 cannot be written.
         """
-        name, path = f"model {config.model_name!r}", Path(recording.path).absolute()
+        name, given = f"model {config.model_name!r}", Path(recording.path)
+        path = given.parent.resolve() / given.name
         with self._recording:
             if self.recorder(config) is not None:
                 raise PyTritonInvalidOperationError(f"{name} is recorded already; stop that first")
-            if any(path == Path(each.recording.path).absolute() for each in self._recorders.values()):
-                raise PyTritonInvalidOperationError(f"{path} is the file of another recording; choose another path")
+            for recorder in self._recorders.values():
+                other = Path(recorder.recording.path)
+                if _is_file_of(path, other) or _is_file_of(other, path):
+                    raise PyTritonInvalidOperationError(f"{path} is a file of another recording; choose another path")
             try:
                 files = RotatingFile(path, recording.file_bytes, recording.files)
             except OSError as error:
@@ -238,6 +242,11 @@ class Observation:
         if recorder is not None and (record := recorder.sample(frame)) is not None:
             observers.append(record)
         return observers
+
+
+def _is_file_of(path: Path, newest: Path) -> bool:
+    """Whether a recording with this newest file may have a file with this path."""
+    return path.parent == newest.parent and bool(re.fullmatch(re.escape(newest.name) + r"(\.[0-9]+)?", path.name))
 
 
 def key_of(config: TritonModelConfig) -> tuple[str, int]:

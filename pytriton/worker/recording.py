@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -22,10 +22,10 @@ from typing import Any
 from pytriton.constants import GRPC_PREFIX
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import requests_in
-from pytriton.recording.parts import TENSOR_BYTES, Part, Parts, records
+from pytriton.recording.format import MOST_ARRAYS, Group, requests_in
+from pytriton.recording.groups import Call, Message, State, combined, grouped, sizes_of
 from pytriton.recording.writer import Outbox
-from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, tensors_in
+from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
 from pytriton.wire.tensors import Tensor
 from pytriton.worker.interfaces import BatchObserver
 from pytriton.worker.requests import public_parameters
@@ -34,6 +34,7 @@ __all__ = ["NumberedRecording", "Recorder", "RecordingStatus"]
 
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
 LONGEST_GAP = 2.0**53
+SMALL_BYTES = 16 * 1024  # it is cheaper to copy all than to choose rows
 DRAW_BYTES = 6  # as many as a float has without rounding
 
 
@@ -100,7 +101,8 @@ class Recorder:
             "is_streamed": config.decoupled,
             "lacks_inputs": not self.left_out.isdisjoint(self.inputs),
         }
-        combine = partial(records, details)
+        combine = partial(combined, details)
+        self._random = random.Random()  # as the model's own code may set the seed of the other one
         self._passed_over = self._gap() if numbered.recording.share < 1 else 0
         self.outbox = Outbox(combine, write, f"pytriton-record-{config.model_name}", on_close)
 
@@ -115,10 +117,6 @@ class Recorder:
     def close(self) -> None:
         """Write what is waiting, and end. Batches that are not answered yet are not recorded."""
         self.outbox.close()
-
-    def let_go(self, requests: int) -> None:
-        """Count requests that are too large."""
-        self.outbox.count(too_large=requests)
 
     def sample(self, frame: Frame) -> BatchRecord | None:
         """What observes a batch that has just arrived; None if none of its requests is chosen. Raises nothing."""
@@ -142,7 +140,10 @@ class Recorder:
         return [index for index in range(frame.requests) if self._draw(entries.get(str(index), {})) < share]
 
     def _choose_some(self, requests: int) -> Sequence[int]:
-        """Each with the same probability, by how many are passed over before the next one: often one draw is enough."""
+        """Each with the same probability, by how many are passed over before the next one: often one draw is enough.
+
+        Two threads may use the same number, which is as random.
+        """
         chosen = []
         index = self._passed_over
         while index < requests:
@@ -153,12 +154,12 @@ class Recorder:
 
     def _gap(self) -> int:
         """How many requests are passed over before the next one."""
-        return int(min(math.log(1.0 - random.random()) / math.log1p(-self.recording.share), LONGEST_GAP))
+        return int(min(math.log(1.0 - self._random.random()) / math.log1p(-self.recording.share), LONGEST_GAP))
 
     def _draw(self, entry: Mapping[str, Any]) -> float:
         """A random number from 0 to 1, of which all requests of a sequence have the same."""
         if "sequence" not in entry:
-            return random.random()
+            return self._random.random()
         name = json.dumps(entry["sequence"][0]).encode()
         drawn = blake2b(name, digest_size=DRAW_BYTES, key=self.numbered.salt).digest()
         return int.from_bytes(drawn, "little") / (1 << 8 * DRAW_BYTES)
@@ -187,86 +188,105 @@ class BatchRecord(BatchObserver):
 
     def __init__(self, recorder: Recorder, frame: Frame, chosen: Sequence[int]) -> None:
         self._recorder, self._most = recorder, recorder.recording.record_bytes
-        self._requests, self._rows, self._metadata, self._chosen = frame.requests, frame.rows, frame.metadata, chosen
+        self._requests, self._metadata = frame.requests, frame.metadata
         self._arrival, self._began, self._duration_s = time.time(), time.perf_counter(), 0.0
-        self._is_cancelled = self._is_over = False
-        self._parts: Parts | None = None
-        # Copies, which another thread looks at, unless there is so much that some may be let go at once.
-        self._inputs, self._data, self._size = frame.tensors, frame.data, frame.data_bytes
-        self._replies: list[tuple[Frame, Sequence[Tensor]]] = []
-        if self._size > self._most:
-            self._look()
-        elif self._size:
-            self._data = bytes(self._data[: self._size])
+        self._is_over = False
+        # Of the request frame and of the responses: copied, and otherwise as they came, for another thread to look at.
+        self._messages: list[Message] = []
+        self._indices = chosen  # of the requests that are kept
+        self._size, self._arrays, self._too_large = len(frame.metadata), 0, 0
+        self._state: State | None = None  # of all requests, if they have failed, but for these
+        self._failed: dict[int, State] = {}
+        self._cancelled: set[int | None] = set()  # None stands for all
+        self._keep("inputs", frame.rows, received_tensors(frame), recorder.inputs)
 
-    def _look(self) -> Parts:
-        """What there is of the chosen requests. What comes later is looked at at once."""
-        if self._parts is None:
-            rows = self._rows and [self._rows[index] for index in self._chosen]
-            part = Part(self._arrival, self._requests, self._chosen, rows)
-            self._parts = Parts(part, self._rows, self._most, self._recorder.let_go)
-            self._parts.add_inputs(self._named(tensors_in(self._inputs, self._data), self._recorder.inputs))
-            self._data = None
-            for frame, tensors in self._replies:
-                self._answer(self._parts, frame, tensors)
-        return self._parts
-
-    def _named(self, tensors: Sequence[Tensor], names: Sequence[str]) -> list[tuple[str, Tensor]]:
-        """Those that are recorded."""
+    def _keep(self, place: str, rows: Sequence[int] | None, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
+        """Copy what the requests have of a message; those that are too large are kept no longer."""
         left_out = self._recorder.left_out
-        return [(names[tensor.name], tensor) for tensor in tensors if names[tensor.name] not in left_out]
+        kept = [(names[tensor.name], tensor) for tensor in tensors if names[tensor.name] not in left_out]
+        message = Message(place, range(self._requests), rows, kept)
+        size = message.size()
+        if len(self._indices) < self._requests and size > SMALL_BYTES:
+            message = message.of(self._indices)
+            size = message.size()
+        self._size += size
+        self._arrays += 1 + len(kept)
+        if self._size > self._most * len(self._indices) or self._arrays > MOST_ARRAYS:
+            message = self._without_large(message)  # there must be some
+        if self._indices:
+            self._messages.append(message.copied())
+
+    def _without_large(self, newest: Message) -> Message:
+        """Let go of the requests that are too large; returns what the others have of the newest message."""
+        messages = [message.of(self._indices) for message in (*self._messages, newest)]
+        sizes = sizes_of(messages).tolist()
+        most = self._most if self._arrays <= MOST_ARRAYS else 0
+        self._indices = [index for index, size in zip(self._indices, sizes, strict=True) if size <= most]
+        self._too_large += len(sizes) - len(self._indices)
+        *self._messages, newest = [message.of(self._indices) for message in messages]
+        self._size = sum([message.size() for message in (*self._messages, newest)])
+        return newest
 
     def replied(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
         """Keep a response, or an error."""
         if self._is_over:
             return
-        self._size += TENSOR_BYTES + sum([tensor.size for tensor in tensors])
         try:
-            if self._parts is None and self._size <= self._most:
-                self._replies.append((frame, [tensor._replace(parts=(tensor.data(),)) for tensor in tensors]))
-            else:
-                self._answer(self._look(), frame, tensors)
+            self._add(frame, tensors)
         except Exception as error:
-            self._recorder.outbox.lose(len(self._chosen), error)
-            self._is_over = True
-        if not frame.more:
+            self._recorder.outbox.lose(len(self._indices), error)
+            self._indices = []
+        if not (frame.more and self._indices):
             self.end()  # now, as whoever gets the answer may stop the recording
 
-    def _answer(self, parts: Parts, frame: Frame, tensors: Sequence[Tensor]) -> None:
+    def _add(self, frame: Frame, tensors: Sequence[Tensor]) -> None:
+        responses = len(self._messages) - 1
         told = json.loads(frame.metadata) if frame.metadata else {}
         if told.get("isolate"):
-            parts.clear()  # each request comes again
-        elif frame.kind == RESPONSE:
-            errors = {int(index): error["message"] for index, error in told.get("errors", {}).items()}
-            parts.add_response(self._named(tensors, self._recorder.outputs), errors)
+            self._indices, self._too_large = [], 0  # each request comes again
+        elif frame.kind == RESPONSE and self._indices:
+            for index, error in told.get("errors", {}).items():
+                self._failed.setdefault(int(index), State(responses, _text_of(error)))
+            self._keep(f"outputs/{responses}", frame.rows, tensors, self._recorder.outputs)
         elif "message" in told:
-            parts.fail(told["message"])
+            self._state = State(responses, _text_of(told))
 
     def failed(self, error: BaseException, request: int | None = None, again: bool = False) -> None:
         """Note that a coroutine was cancelled."""
-        self._is_cancelled = self._is_cancelled or isinstance(error, asyncio.CancelledError)
+        if isinstance(error, asyncio.CancelledError):
+            self._cancelled.add(request)
 
     def end(self, cancelled: bool = False) -> None:
         """Have the requests written."""
         if self._is_over:
             return
         self._is_over = True
-        self._is_cancelled = self._is_cancelled or cancelled
+        if cancelled:
+            self._cancelled.add(None)
         self._duration_s = round(time.perf_counter() - self._began, 7)
-        if self._parts is None or self._parts:
-            self._recorder.outbox.put(self._finished, len(self._chosen), self._size)
+        if self._too_large:
+            self._recorder.outbox.count(too_large=self._too_large)
+        if self._indices:
+            self._recorder.outbox.put(self._groups, len(self._indices), self._size)
 
-    def _finished(self) -> Sequence[Part]:
-        """The parts, with what there is to tell of the call and of each request."""
-        parts = self._look()
-        entries = json.loads(self._metadata) if self._metadata else {}
-        for part in parts:
-            part.duration_s, part.is_cancelled = self._duration_s, self._is_cancelled
-            for number, index in enumerate(part.requests if entries else ()):
-                if fields := self._own(entries.get(str(index), {})):
-                    part.add_own(number, fields)
-        parts.fit()
-        return [*parts]
+    def _groups(self) -> Sequence[Group]:
+        """The requests, with all that there is to tell of them."""
+        own = {}
+        if self._metadata:
+            entries = json.loads(self._metadata)
+            fields = ((index, self._own(entries.get(str(index), {}))) for index in self._indices)
+            own = {index: json.dumps(each) for index, each in fields if each}
+        state = self._state or State(len(self._messages) - 1)
+        if self._cancelled:
+            self._failed |= {index: self._failed.get(index, state) for index in self._indices}
+            for index, each in self._failed.items():
+                is_cancelled = not self._cancelled.isdisjoint((None, index))
+                self._failed[index] = replace(each, is_cancelled=is_cancelled)
+        call = Call(self._arrival, self._duration_s, self._requests)
+        groups, too_large = grouped(call, self._messages, self._indices, state, self._failed, own, self._most)
+        if too_large:
+            self._recorder.outbox.count(too_large=too_large)
+        return groups
 
     def _own(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of one request, by its entry in the frame's metadata."""
@@ -283,3 +303,7 @@ class BatchRecord(BatchObserver):
             number, flags = entry["sequence"]
             fields["sequence"] = [number, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END)]
         return fields
+
+
+def _text_of(error: Mapping[str, Any]) -> str:
+    return str(error["message"]) or "it gave no reason"

@@ -23,7 +23,7 @@ from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.inprocess import Triton as InprocessTriton
 from pytriton.model_config import ModelConfig, ModelWarmup, Recording, SequenceBatcher, WarmupInput
 from pytriton.recording import RecordedFiles, read
-from pytriton.recording.parts import RECORD_BYTES
+from pytriton.recording.groups import RECORD_BYTES
 from pytriton.workers import Processes
 from tests.server.command import Command, run
 from tests.server.conftest import local_config

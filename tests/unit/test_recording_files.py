@@ -5,7 +5,9 @@ import math
 import os
 import random
 import threading
+import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from struct import pack
 
@@ -17,25 +19,28 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import Recording
 from pytriton.recording import RecordedFiles, RecordingError, read
 from pytriton.recording import writer as writing
-from pytriton.recording.format import HEAD, LENGTH, MAGIC, checksum, decode
-from pytriton.recording.parts import Part, records
+from pytriton.recording.format import CHECKSUM_BYTES, HEAD, LENGTH, MAGIC, Group, _block, checksum, decode, encode
+from pytriton.recording.groups import combined
 from pytriton.recording.writer import Outbox, RotatingFile, WriteError
 from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
-from tests.server.processes import DEADLINE_S
+from tests.server.processes import DEADLINE_S, wait_for
 
 SHARED = {"model": "m", "version": 2}
 TEXTS = np.array([[b"a"], [b""], [b"\0long\0"]], object)
 
 
-def a_part(number, arrays, rows=None, **fields):
+def a_group(number, arrays, rows=None, own=None, **fields):
     """The requests of a call, of which the first has this number as its id."""
-    part = Part(1000.0 + number, 3, range(len(rows or [0])), rows, duration_s=0.25, **fields)
-    for name, array in arrays.items():
-        made = tensor(0, array)
-        part.add(name, (made.code, made.shape, made.data()))
-    for index in part.requests:
-        part.add_own(index, {"id": str(number + index)})
-    return part
+    indices = range(len(rows or [0]))
+    made = {name: tensor(0, array) for name, array in arrays.items()}
+    return Group(
+        **{"arrival": 1000.0 + number, "duration_s": 0.25, "requests": 3, "responses": 0, "error": "", **fields},
+        is_cancelled=False,
+        indices=indices,
+        rows=rows,
+        tensors={name: (each.code, each.shape, each.data()) for name, each in made.items()},
+        own={place: json.dumps(own or {"id": str(number + place)}) for place in indices},
+    )
 
 
 def arrays(number):
@@ -43,32 +48,32 @@ def arrays(number):
     return {"inputs/x": x, "inputs/s": TEXTS, "outputs/0/y": x * 2}
 
 
-def record_of(*parts):
-    (record,) = records(SHARED, parts)
+def together(*groups):
+    (record,) = combined(SHARED, groups)
     return record
 
 
 def a_record(number=0):
-    return record_of(a_part(number, arrays(number), responses=1))
+    return together(a_group(number, arrays(number), responses=1))
 
 
 def block_of(record):
     return record[HEAD.size :]
 
 
-def sealed(block, arrival=1.0, length=None, requests=1):
-    head = HEAD.pack(len(block) if length is None else length, arrival, requests, 0)[:-4]
-    return head + checksum(head, block).to_bytes(4, "little") + block
+def sealed(block, arrival=1000.0, length=None, requests=1):
+    head = HEAD.pack(len(block) if length is None else length, arrival, requests, 0)[:-CHECKSUM_BYTES]
+    return head + checksum(head, block).to_bytes(CHECKSUM_BYTES, "little") + block
 
 
-def with_header(change, data=None, record=None):
+def with_header(change, record=None):
     """A block whose header was changed."""
     block = block_of(record or a_record())
     (length,) = LENGTH.unpack_from(block)
     header = json.loads(block[8 : 8 + length])
     change(header)
     text = json.dumps(header).encode()
-    return LENGTH.pack(len(text)) + text + (block[8 + length :] if data is None else data)
+    return LENGTH.pack(len(text)) + text + block[8 + length :]
 
 
 @pytest.fixture
@@ -77,9 +82,8 @@ def path(tmp_path):
 
 
 def test_a_request_is_read_as_it_was_written(path):
-    part = a_part(5, arrays(5), responses=1)
-    part.add_own(0, {"id": "5", "parameters": {"k": 3, "t": "é"}, "sequence": [7, True, False]})
-    path.write_bytes(MAGIC + record_of(part))
+    own = {"id": "5", "parameters": {"k": 3, "t": "é"}, "sequence": [7, True, False]}
+    path.write_bytes(MAGIC + together(a_group(5, arrays(5), own=own, responses=1)))
     (request,) = read(path)
     assert (request.model, request.version, request.id, request.arrival) == ("m", 2, "5", 1005.0)
     assert (request.duration_s, request.batch, request.parameters) == (0.25, 3, {"k": 3, "t": "é"})
@@ -94,8 +98,8 @@ def test_a_request_is_read_as_it_was_written(path):
 @pytest.mark.parametrize("count", [1, 3])
 def test_each_dtype_and_shape_returns(name, shape, count):
     array = np.full(shape, b"\0text", object) if name == "BYTES" else np.ones(shape, SCALAR_TYPES[name])
-    record = record_of(*(a_part(number, {"inputs/a/b": array}) for number in range(count)))
-    requests = decode(count, block_of(record))
+    record = together(*(a_group(number, {"inputs/a/b": array}) for number in range(count)))
+    requests = decode(1000.0, count, block_of(record))
     assert [each.id for each in requests] == [str(number) for number in range(count)]
     for each in requests:
         found = each.inputs["a/b"]
@@ -103,31 +107,17 @@ def test_each_dtype_and_shape_returns(name, shape, count):
 
 
 def test_small_requests_of_one_form_share_a_record():
-    alike = [a_part(number, arrays(number), responses=1) for number in (2, 1)]
-    failed = a_part(3, {"inputs/x": np.ones(2)}, error="no")
-    large = [a_part(number, {"inputs/x": np.full(5000, number, float)}) for number in (4, 5)]
-    found = [*records(SHARED, [alike[0], failed, *large, alike[1]])]
+    alike = [a_group(number, arrays(number), responses=1) for number in (2, 1)]
+    failed = a_group(3, {"inputs/x": np.ones(2)}, error="no")
+    large = [a_group(number, {"inputs/x": np.full(5000, number, float)}) for number in (4, 5)]
+    found = [*combined(SHARED, [alike[0], failed, *large, alike[1]])]
     assert [HEAD.unpack_from(each)[1:3] for each in found] == [(1001.0, 2), (1003.0, 1), (1004.0, 1), (1005.0, 1)]
-    assert [each.id for each in decode(2, block_of(found[0]))] == ["2", "1"]
-
-
-def test_requests_that_are_too_large_together_are_divided_with_what_is_their_own():
-    rows, x = [1, 0, 2, 3, 1], np.arange(7, dtype=np.float32)
-    texts = np.array([b"%d" % number for number in range(7)], object)
-    part = a_part(0, {"inputs/x": x, "inputs/s": texts, "outputs/0/y": -x}, rows, responses=1)
-    divided = [*part.divided(275)]
-    assert [len(each.requests) for each in divided] == [2, 1, 2]
-    (record,) = records(SHARED, divided)
-    found = decode(5, block_of(record))
-    assert [(each.id, each.index) for each in found] == [(str(number), number) for number in range(5)]
-    assert [each.inputs["x"].tolist() for each in found] == [[0], [], [1, 2], [3, 4, 5], [6]]
-    assert [each.inputs["s"].tolist() for each in found] == [[b"0"], [], [b"1", b"2"], [b"3", b"4", b"5"], [b"6"]]
-    assert [each.responses[0]["y"].tolist() for each in found] == [[0], [], [-1, -2], [-3, -4, -5], [-6]]
+    assert [each.id for each in decode(1001.0, 2, block_of(found[0]))] == ["2", "1"]
 
 
 def test_requests_of_several_records_come_by_their_arrival(path):
-    first = record_of(*(a_part(number, arrays(number), responses=1) for number in (9, 1, 4)))
-    second = record_of(*(a_part(number, arrays(number), responses=1) for number in (3, 3, 2, 12)))
+    first = together(*(a_group(number, arrays(number), responses=1) for number in (9, 1, 4)))
+    second = together(*(a_group(number, arrays(number), responses=1) for number in (3, 3, 2, 12)))
     path.write_bytes(MAGIC + first + second)
     with RecordedFiles(path) as files:
         assert [each.id for each in files] == ["1", "2", "3", "3", "4", "9", "12"]
@@ -270,7 +260,7 @@ HOSTILE = {
     "a duration without an end": block_of(a_record()).replace(pack("<d", 0.25), pack("<d", math.inf)),
     "a duration below 0": block_of(a_record()).replace(pack("<d", 0.25), pack("<d", -0.25)),
     "rows of another dtype": with_header(
-        lambda header: header["rows"].update(dtype="I32"), record=record_of(a_part(0, arrays(0), [1], responses=1))
+        lambda header: header["rows"].update(dtype="I32"), record=together(a_group(0, arrays(0), [1], responses=1))
     ),
     "rows of more requests": with_header(
         lambda header: header.update(rows={"dtype": "U32", "shape": [2], "data_offsets": [0, 8]})
@@ -279,6 +269,12 @@ HOSTILE = {
         lambda header: header.update(rows={"dtype": "U32", "shape": [1], "data_offsets": [0, 4]})
     ),
     "a tensor without an axis": with_header(_set("shape", [])),
+    "tensors that overlap": with_header(lambda header: header.update({"inputs/z": header["inputs/x"]})),
+    "a response before the first": with_header(
+        lambda header: header.update({"outputs/-1/y": header.pop("outputs/0/y")})
+    ),
+    "a tensor of another side": with_header(lambda header: header.update({"others/0/y": header.pop("outputs/0/y")})),
+    "an arrival that its head does not have": block_of(a_record(1)),
 }
 
 
@@ -287,6 +283,44 @@ def test_a_record_with_another_number_of_requests_is_an_error(path, requests):
     path.write_bytes(MAGIC + sealed(block_of(a_record()), requests=requests))
     with pytest.raises(RecordingError, match="a record"):
         [*read(path)]
+
+
+def a_block(requests, tensors=(), **told):
+    """A block of many requests in few bytes."""
+    columns = {
+        "calls/arrival": ("F64", [1], pack("<d", 1000.0)),
+        "calls/duration_s": ("F64", [1], pack("<d", 0.0)),
+        "calls/batch": ("U32", [1], pack("<I", 1)),
+        "calls/requests": ("U32", [1], pack("<I", requests)),
+        **{name: ("F32", [requests, 0], b"") for name in tensors},
+    }
+    return _block(json.dumps({**SHARED, **told}), {**columns, "index": ("U32", [1], pack("<I", 0))})
+
+
+@pytest.mark.parametrize("requests", [2**20, 2**30, 2**32 - 1])
+def test_few_bytes_do_not_become_many_requests(path, requests):
+    path.write_bytes(MAGIC + sealed(a_block(requests), requests=requests))
+    with pytest.raises(RecordingError, match="a record"):
+        [*read(path)]
+
+
+def test_few_bytes_do_not_become_many_arrays():
+    columns = {f"inputs/{number}": ("F32", [2000, 0], b"") for number in range(1500)}
+    with pytest.raises(RecordingError, match="tensors"):
+        decode(1000.0, 2000, a_block(2000, columns))
+
+
+def test_requests_that_pretend_to_arrive_late_do_not_all_wait(path):
+    group = replace(a_group(0, {}, responses=2**18), own={})
+    record = sealed(block_of(encode(SHARED, [group, replace(group, arrival=1e9)])), requests=2)
+    path.write_bytes(MAGIC + record * 20)
+    with RecordedFiles(path) as files:
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in files) == 40
+            assert tracemalloc.get_traced_memory()[1] < 2**26
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -303,7 +337,28 @@ def test_random_damage_to_blocks_is_an_error_or_a_request():
         for _ in range(chance.randint(1, 4)):
             changed[chance.randrange(len(changed))] = chance.randrange(256)
         with suppress(RecordingError):
-            decode(1, bytes(changed[: chance.randint(0, len(changed))] if chance.random() < 0.3 else changed))
+            decode(1000.0, 1, bytes(changed[: chance.randint(0, len(changed))] if chance.random() < 0.3 else changed))
+
+
+def test_a_recording_that_goes_on_is_read_without_repetitions(path):
+    files, is_over = RotatingFile(path, 2**16, 8), threading.Event()
+
+    def write():
+        number = 0
+        while not is_over.wait(0.01):  # a new file every 30 ms or so
+            files.write([a_record(number + each) for each in range(50)])
+            number += 50
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(30):
+            ids = [each.id for each in read(path)]
+            assert len(ids) == len({*ids})
+    finally:
+        is_over.set()
+        thread.join()
+        files.close()
 
 
 def test_files_take_turns_and_the_oldest_is_deleted(path):
@@ -399,14 +454,28 @@ def test_a_folder_that_comes_meanwhile_costs_no_older_files(path):
     assert [each.id for each in read(path)] == ["0", "1", "8"]
 
 
-def test_a_link_is_not_followed(path):
-    victim = path.with_name("victim")
-    victim.write_text("as it was")
-    path.symlink_to(victim)
+@pytest.mark.parametrize("name", ["day.ptr", "day.ptr.1"])
+@pytest.mark.parametrize("content", [b"as it was", MAGIC[:-1] + b"\1"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_recording_does_not_begin_where_something_else_is(path, name, content, is_link):
+    path.write_bytes(MAGIC + a_record())
+    victim = path.with_name("victim" if is_link else name)
+    victim.write_bytes(content)
+    if is_link:
+        path.with_name(name).unlink(missing_ok=True)
+        path.with_name(name).symlink_to(victim)
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(FileExistsError, match="move it away"):
+        RotatingFile(path, 2**20, 4)
+    assert (victim.read_bytes(), sorted(path.parent.iterdir())) == (content, before)
+
+
+def test_a_link_to_nothing_is_not_followed(path):
+    path.symlink_to(path.with_name("victim"))
     files = RotatingFile(path, 2**20, 2)
     files.write([a_record(2)])
     files.close()
-    assert victim.read_text() == "as it was"
+    assert not path.with_name("victim").exists()
     assert not path.is_symlink()
 
 
@@ -532,7 +601,7 @@ class Written:
 
 
 def outbox_to(write, on_close=lambda: None):
-    return Outbox(partial(records, SHARED), write, "test", on_close)
+    return Outbox(partial(combined, SHARED), write, "test", on_close)
 
 
 def put(outbox, number, size=1):
@@ -624,3 +693,23 @@ def test_requests_of_which_no_record_can_be_made_are_lost_alone():
 def test_options_of_a_recording_are_checked(wrong):
     with pytest.raises(PyTritonBadParameterError, match=next(iter(wrong))):
         Recording(**{"path": "day.ptr", **wrong})
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_groups_that_cannot_be_combined_are_lost_and_the_next_ones_are_written(made):
+    written, failures = Written(), [1]
+    written.gate.set()
+
+    def combine(groups):
+        yield from [a_record()] * made
+        if failures and groups:
+            raise MemoryError(failures.pop())
+        yield from combined(SHARED, groups)
+
+    outbox = Outbox(combine, written.write, "test", written.closed.set)
+    outbox.put(lambda: [a_group(0, arrays(0), responses=1), a_group(1, arrays(1), responses=1)], 2, 1)
+    wait_for(lambda: outbox.counts().get("dropped"), "groups to be lost")
+    outbox.put(lambda: [a_group(2, arrays(2), responses=1)], 1, 1)
+    outbox.close()
+    assert (outbox.counts()["recorded"], outbox.counts()["dropped"]) == (1 + 2 * made, 2 - made)
+    assert written.closed.is_set()

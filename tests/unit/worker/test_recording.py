@@ -3,6 +3,7 @@
 import asyncio
 import json
 import pickle
+import random
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pytest
 
 from pytriton.decorators import batch
 from pytriton.decorators.batching import whole_batch_form
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRequestError
 from pytriton.model_config import Recording
 from pytriton.recording import read
 from pytriton.recording.format import HEAD
@@ -235,6 +236,91 @@ def test_a_request_that_is_too_large_is_lost_alone(recorded, apart):
     assert (model.status.recorded, model.status.too_large, model.status.dropped) == (2, 1, 0)
 
 
+def test_the_queue_counts_what_is_kept(recorded, monkeypatch):
+    monkeypatch.setattr("pytriton.recording.writer.MOST_WAITING_BYTES", 2**16)
+    model = recorded(same, without=["s"], record_bytes=2**13)
+    recorder = model.observation.recorder(CONFIG)
+    large = [np.array([[b"t" * 2**17]], object)] * 3  # is left out
+    frame = Frame(REQUEST, 0, 3, [1, 1, 1])
+    data = pack(frame, [tensor(0, X[:3]), tensor(1, np.vstack(large))])
+    model.inference.answer(unpack(memoryview(bytearray(data))))
+    recorder._choose = lambda _: [1]
+    many = Frame(REQUEST, 0, 40, [1] * 40)
+    model.inference.answer(unpack(memoryview(bytearray(pack(many, [tensor(0, np.ones((40, 500), np.float32))])))))
+    assert len(model.end()) == 4
+    assert (model.status.recorded, model.status.too_large, model.status.dropped) == (4, 0, 0)
+
+
+def test_requests_are_counted_once_if_they_come_again(recorded):
+    def failing(requests):
+        raise ValueError("no")
+
+    model = recorded(failing, record_bytes=1024)
+    large, small = np.zeros((500, 2), np.float32), X[:1]
+    whole = pack(Frame(REQUEST, 0, 2, [500, 1]), [tensor(0, np.vstack([large, small]))])
+    model.inference.answer(unpack(memoryview(bytearray(whole))))
+    for each in (large, small):
+        data = pack(Frame(REQUEST, 0, 1, [len(each)]), [tensor(0, each)])
+        model.inference.answer(unpack(memoryview(bytearray(data))))
+    assert len(model.end()) == 1
+    assert (model.status.recorded, model.status.too_large, model.status.dropped) == (1, 1, 0)
+
+
+def test_the_message_of_an_error_counts_too(recorded):
+    model = recorded(lambda requests: [ValueError("e" * 3000), *same(requests)[1:]], record_bytes=1024)
+    model.inference.answer(a_batch((1, 1)))
+    assert [each.error for each in model.end()] == [""]
+    assert (model.status.recorded, model.status.too_large) == (1, 1)
+
+
+@pytest.mark.parametrize("fails_alone", [True, False])
+def test_a_request_that_fails_without_a_message_has_failed(recorded, fails_alone):
+    def failing(requests):
+        if not fails_alone:
+            raise PyTritonRequestError("")
+        return [PyTritonRequestError(""), *same(requests)[1:]]
+
+    model = recorded(failing)
+    model.inference.answer(a_batch((1, 1) if fails_alone else (1,)))
+    first, *others = model.end()
+    assert (bool(first.error), first.responses) == (True, [])
+    assert [each.error for each in others] == [""] * fails_alone
+
+
+def test_one_request_of_a_batch_may_be_cancelled(recorded):
+    model = recorded(lambda requests: [same(requests)[0], asyncio.CancelledError(), same(requests)[2]])
+    model.inference.answer(a_batch())
+    assert [each.is_cancelled for each in model.end()] == [False, True, False]
+
+
+def test_a_response_after_the_failure_of_a_request_is_that_of_the_others(recorded):
+    def failing(requests):
+        yield same(requests)
+        yield [ValueError("no"), *same(requests)[1:]]
+        yield same(requests)
+
+    model = recorded(failing, DECOUPLED)
+    replies = model.inference.stream(a_batch())
+    assert len([*replies]) == 4
+    assert [(each.error, len(each.responses)) for each in model.end()] == [("ValueError: no", 1), ("", 3), ("", 3)]
+
+
+def test_a_share_is_chosen_whatever_the_model_does_with_the_random_module(recorded):
+    def seeding(requests):
+        random.seed(1)
+        return same(requests)
+
+    model = recorded(seeding, share=0.1)
+    random.seed(7)
+    expected = random.random()
+    random.seed(7)
+    model.observation.observers("m", 1, a_batch())
+    assert random.random() == expected
+    for _ in range(3000):
+        model.inference.answer(a_batch((1,)))
+    assert 200 < len(model.end()) < 400  # 300, with a standard deviation of 16
+
+
 def test_a_stream_without_an_end_keeps_no_more_than_a_record_may_have(recorded):
     def endless(requests):
         while True:
@@ -313,6 +399,10 @@ def test_a_model_has_one_recording_and_a_file_too(tmp_path):
     with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
         observation.start_recording(other, Recording(tmp_path / "m.ptr"))
     (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name in ("folder/../m.ptr", "link/m.ptr", "m.ptr.1", "m.ptr.77"):
+        with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
+            observation.start_recording(other, Recording(tmp_path / name))
     for path in (tmp_path / "none" / "m.ptr", tmp_path / "folder"):
         with pytest.raises(PyTritonInvalidOperationError, match="cannot be recorded"):
             observation.start_recording(other, Recording(path))

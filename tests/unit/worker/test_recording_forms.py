@@ -17,8 +17,8 @@ from pytriton.worker.inference import Inference, Options
 from pytriton.worker.observation import Observation
 from tests.unit.links import BOTH
 
-RECORD_BYTES = 4096
-SMALL, LARGE = 3, 5000  # bytes of a text
+RECORD_BYTES = 8192
+SMALL, LARGE = 3, 9000  # bytes of a text
 FAILING = "no"
 
 
@@ -41,7 +41,7 @@ def sizes(fails=False):
     return st.builds(
         Sent,
         rows=st.integers(1, 3),
-        text=st.sampled_from([SMALL, SMALL, SMALL, LARGE]),
+        text=st.sampled_from([SMALL, SMALL, SMALL, 300, LARGE]),
         fails=st.booleans() if fails else st.just(False),
         is_chosen=st.sampled_from([True, True, False]),
     )
