@@ -45,7 +45,7 @@ from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes, emp
 __all__ = [
     *("CHECKSUM_BYTES", "HEAD", "LENGTH_BYTES", "MAGIC", "MOST_ARRAYS"),
     *("Group", "RecordedRequest", "RecordingError", "Stored"),
-    *("array_of", "checksum", "decode", "encode", "joined_texts", "record_of", "requests_in"),
+    *("array_of", "checksum", "decode", "encode", "joined_texts", "make_block", "record_of", "requests_in"),
 ]
 
 MAGIC = b"PYTRREC\x02"
@@ -189,7 +189,7 @@ def encode(shared: Mapping[str, Any], groups: Sequence[Group]) -> bytes:
         number += count
     fields = {"responses": first.responses, "error": first.error, "is_cancelled": first.is_cancelled, "texts": texts}
     told = json.dumps({name: value for name, value in {**shared, **fields}.items() if value})
-    block = _block(f'{told[:-1]}, "own": {{{", ".join(own)}}}}}' if own else told, columns)
+    block = make_block(f'{told[:-1]}, "own": {{{", ".join(own)}}}}}' if own else told, columns)
     return record_of(min([group.arrival for group in groups]), number, block)
 
 
@@ -200,7 +200,7 @@ def joined_texts(tensors: Sequence[Stored]) -> bytes:
     return b"".join(lengths + [data[end:] for (_, _, data), end in zip(tensors, ends, strict=True)])
 
 
-def _block(told: str, columns: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
+def make_block(told: str, columns: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
     """A block of the JSON of its requests and of tensors, each with its dtype in safetensors, shape and data."""
     header: dict[str, Any] = {"__metadata__": {"requests": told}}
     end = 0

@@ -268,6 +268,8 @@ class BatchRecord(BatchObserver):
             self._recorder.outbox.count(too_large=self._too_large)
         if self._indices:
             self._recorder.outbox.put(self._groups, len(self._indices), self._size)
+        else:
+            self._messages = []  # as a stream may go on for long
 
     def _groups(self) -> Sequence[Group]:
         """The requests, with all that there is to tell of them."""

@@ -19,7 +19,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import Recording
 from pytriton.recording import RecordedFiles, RecordingError, read
 from pytriton.recording import writer as writing
-from pytriton.recording.format import CHECKSUM_BYTES, HEAD, LENGTH, MAGIC, Group, _block, checksum, decode, encode
+from pytriton.recording.format import CHECKSUM_BYTES, HEAD, LENGTH, MAGIC, Group, checksum, decode, encode, make_block
 from pytriton.recording.groups import combined
 from pytriton.recording.writer import Outbox, RotatingFile, WriteError
 from pytriton.wire.tensors import SCALAR_TYPES, encode_bytes, tensor
@@ -294,7 +294,7 @@ def a_block(requests, tensors=(), **told):
         "calls/requests": ("U32", [1], pack("<I", requests)),
         **{name: ("F32", [requests, 0], b"") for name in tensors},
     }
-    return _block(json.dumps({**SHARED, **told}), {**columns, "index": ("U32", [1], pack("<I", 0))})
+    return make_block(json.dumps({**SHARED, **told}), {**columns, "index": ("U32", [1], pack("<I", 0))})
 
 
 @pytest.mark.parametrize("requests", [2**20, 2**30, 2**32 - 1])
