@@ -16,6 +16,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.pool.local_worker_supervisor import LocalWorkerSupervisor
 from pytriton.pool.resources import WorkerResources
 from pytriton.pool.worker_main import WorkerSpec
+from pytriton.recording.format import HEAD
 from pytriton.restarts import RestartPolicy
 from pytriton.wire.control import DRAIN, MAX_REQUESTS, READY, RECORD, RECORDED
 from pytriton.worker.inference import Options
@@ -242,8 +243,8 @@ def test_records_that_a_process_has_made_for_another_recording_are_dropped(scrip
     process.report(READY, False)
     (first,) = process.recordings()
     last = record_anew(observation, tmp_path / "m.ptr", ["secret"])
-    process.report(RECORDED, first.number, [b"with a secret"], 0, 0)
-    process.report(RECORDED, last.number, [b"without it"], 0, 0)
+    process.report(RECORDED, first.number, [HEAD.pack(0, 0.0, 1, 0) + b"with a secret"], 0, 0)
+    process.report(RECORDED, last.number, [HEAD.pack(0, 0.0, 1, 0) + b"without it"], 0, 0)
     process.recordings()
     status = observation.stop_recording(CONFIG)
     assert (status.recorded, status.dropped) == (1, 1)
