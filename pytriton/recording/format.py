@@ -43,7 +43,7 @@ from pytriton.exceptions import PyTritonError
 from pytriton.wire.tensors import BYTES, DTYPES, SCALAR_TYPES, decode_bytes, empty
 
 __all__ = [
-    *("CHECKSUM_BYTES", "HEAD", "LENGTH_BYTES", "MAGIC", "MOST_ARRAYS"),
+    *("CHECKSUM_BYTES", "COLUMNS", "HEAD", "LENGTH_BYTES", "MAGIC", "MOST_ARRAYS"),
     *("Group", "RecordedRequest", "RecordingError", "Stored"),
     *("array_of", "checksum", "decode", "encode", "joined_texts", "make_block", "record_of", "requests_in"),
 ]
@@ -55,6 +55,7 @@ LENGTH = struct.Struct("<Q")
 LENGTH_BYTES = 4  # of each text
 MOST_ARRAYS = 2**20  # of the requests of a record, and as many responses
 CALL_BYTES, REQUEST_BYTES = 24, 8  # in the columns
+COLUMNS = 6  # of a block, beside the tensors
 ARRIVAL, DURATION, BATCH, REQUESTS = "calls/arrival", "calls/duration_s", "calls/batch", "calls/requests"
 INDEX, ROWS = "index", "rows"
 

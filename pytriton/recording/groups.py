@@ -217,7 +217,7 @@ def _columns(messages: Sequence[Message]) -> tuple[Sequence[int] | None, dict[st
                 apart[f"{message.place}/{name}"].append(tensor)
     if apart and rows is None:
         rows = [tensor.shape[0] if tensor.shape else -1 for tensor in next(iter(apart.values()))]
-    if all(_have_rows(each, rows or ()) for each in apart.values()):
+    if all(len(each) == count and _have_rows(each, rows or ()) for each in apart.values()):
         for name, each in apart.items():
             stored = [(tensor.code, tensor.shape, tensor.data()) for tensor in each]
             shape = (sum(rows or ()), *each[0].shape[1:])

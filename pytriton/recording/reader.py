@@ -42,7 +42,7 @@ class RecordedFiles:
         paths: Each is read with the older files of its recording, ``PATH.1``, ``PATH.2`` and so on; none is read twice.
 
     Raises:
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: There is no such file; another OSError if it cannot be opened.
         RecordingError: One is no recording.
 
     Attributes:
@@ -110,7 +110,7 @@ class RecordedFiles:
 def _opened(paths: Sequence[str | Path], opened: ExitStack) -> Iterator[tuple[Path, IO[bytes]]]:
     """All files of some recordings. One that goes on may rename them meanwhile: then they are opened once more."""
     deadline, before = time.monotonic() + RENAMED_S, None
-    while True:
+    while paths:
         found: dict[tuple[int, int], tuple[Path, IO[bytes]]] = {}
         try:
             for path in (each for newest in paths for each in _with_older(Path(newest))):
@@ -126,6 +126,7 @@ def _opened(paths: Sequence[str | Path], opened: ExitStack) -> Iterator[tuple[Pa
         before = [*found]
         opened.close()
         time.sleep(0.001)
+    return iter(())
 
 
 def _with_older(path: Path) -> Iterator[Path]:

@@ -127,20 +127,28 @@ class RotatingFile:
 
     def _refuse_others(self) -> None:
         """Raise FileExistsError if a file is there that a reader of this recording could not read."""
-        for path in takewhile(Path.is_file, map(self._name, count())):
-            with open(path, "rb") as file:
+        there = {number: entry for number, entry in self._numbered() if entry.is_file()}
+        run = takewhile(there.__contains__, count(1))  # as the newest one will be there
+        for number in {*run, *(number for number in there if number < self._files)}:
+            with open(there[number], "rb") as file:
                 if not MAGIC.startswith(file.read(len(MAGIC))):
                     what = "it is no recording, or one of another version of pytriton; move it away"
-                    raise FileExistsError(errno.EEXIST, what, str(path))
+                    raise FileExistsError(errno.EEXIST, what, there[number].path)
 
     def _refuse_folders(self) -> None:
         """Raise IsADirectoryError if a folder has the path of a file, which would move it away."""
+        for number, entry in self._numbered():
+            if number < self._files and entry.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), entry.path)
+
+    def _numbered(self) -> Iterator[tuple[int, os.DirEntry[str]]]:
+        """What has the path of a file of the recording, with the file's number: 0 is the newest."""
         numbered = re.compile(re.escape(self._path.name) + r"(?:\.([1-9][0-9]*))?")
         with os.scandir(self._path.parent) as entries:
             for entry in entries:
                 match = numbered.fullmatch(entry.name)
-                if match is not None and int(match[1] or 0) < self._files and entry.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), entry.path)
+                if match is not None:
+                    yield int(match[1] or 0), entry
 
     def _name(self, number: int) -> Path:
         return Path(f"{self._path}.{number}") if number else self._path

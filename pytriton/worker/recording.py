@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
+from math import prod
 from typing import Any
 
 from pytriton.constants import GRPC_PREFIX
 from pytriton.model_config import Recording
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.recording.format import MOST_ARRAYS, Group, requests_in
+from pytriton.recording.format import COLUMNS, MOST_ARRAYS, Group, requests_in
 from pytriton.recording.groups import Call, Message, State, combined, grouped, sizes_of
 from pytriton.recording.writer import Outbox
 from pytriton.wire.frames import RESPONSE, SEQUENCE_END, SEQUENCE_START, Frame, received_tensors
@@ -34,6 +35,7 @@ __all__ = ["NumberedRecording", "Recorder", "RecordingStatus"]
 
 SECRETS = frozenset(["authorization", "cookie", "proxy-authorization", "triton-access-token", "x-api-key"])
 LONGEST_GAP = 2.0**53
+MOST_EXTENT = 2**31  # of a tensor without data
 SMALL_BYTES = 16 * 1024  # it is cheaper to copy all than to choose rows
 DRAW_BYTES = 6  # as many as a float has without rounding
 
@@ -194,7 +196,7 @@ class BatchRecord(BatchObserver):
         # Of the request frame and of the responses: copied, and otherwise as they came, for another thread to look at.
         self._messages: list[Message] = []
         self._indices = chosen  # of the requests that are kept
-        self._size, self._arrays, self._too_large = len(frame.metadata), 0, 0
+        self._size, self._arrays, self._too_large = len(frame.metadata), COLUMNS, 0
         self._state: State | None = None  # of all requests, if they have failed, but for these
         self._failed: dict[int, State] = {}
         self._cancelled: set[int | None] = set()  # None stands for all
@@ -204,6 +206,9 @@ class BatchRecord(BatchObserver):
         """Copy what the requests have of a message; those that are too large are kept no longer."""
         left_out = self._recorder.left_out
         kept = [(names[tensor.name], tensor) for tensor in tensors if names[tensor.name] not in left_out]
+        for _, tensor in kept:
+            if not tensor.size and prod(extent or 1 for extent in tensor.shape) > MOST_EXTENT:
+                raise ValueError(f"a tensor of shape {tensor.shape} is no array together with others")
         message = Message(place, range(self._requests), rows, kept)
         size = message.size()
         if len(self._indices) < self._requests and size > SMALL_BYTES:

@@ -119,6 +119,21 @@ def test_a_recording_does_not_begin_where_something_else_is(path, name, content,
     assert (victim.read_bytes(), sorted(path.parent.iterdir())) == (content, before)
 
 
+@pytest.mark.parametrize(
+    ("there", "files", "is_refused"), [([1], 8, True), ([3], 8, True), ([1, 2, 3], 1, True), ([3], 2, False)]
+)
+def test_something_else_is_found_behind_a_gap(path, there, files, is_refused):
+    for number in there:
+        content = b"else" if number == there[-1] else MAGIC
+        path.with_name(f"day.ptr.{number}").write_bytes(content)
+    if is_refused:
+        with pytest.raises(FileExistsError, match="move it away"):
+            RotatingFile(path, 2**20, files)
+    else:
+        RotatingFile(path, 2**20, files).close()
+    assert path.with_name(f"day.ptr.{there[-1]}").read_bytes() == b"else"
+
+
 def test_a_link_to_nothing_is_not_followed(path):
     path.symlink_to(path.with_name("victim"))
     files = RotatingFile(path, 2**20, 2)

@@ -23,6 +23,12 @@ def test_a_file_that_ends_anywhere_has_the_requests_before(path):
             assert bool(files.notes) == (size not in ends)
 
 
+def test_of_no_files_there_is_no_request():
+    assert [*read([])] == []
+    with RecordedFiles() as files:
+        assert len(files) == 0
+
+
 def test_a_file_that_is_named_twice_is_read_once(tmp_path):
     for name, number in (("a.ptr", 2), ("a.ptr.1", 1)):
         (tmp_path / name).write_bytes(MAGIC + a_record(number))

@@ -17,7 +17,7 @@ from pytriton.model_config import Recording
 from pytriton.recording import read
 from pytriton.recording.format import HEAD
 from pytriton.wire.frames import REQUEST, SEQUENCE_END, SEQUENCE_START, Frame, pack, unpack
-from pytriton.wire.tensors import tensor
+from pytriton.wire.tensors import Tensor, tensor
 from pytriton.worker.inference import Inference, Options
 from pytriton.worker.observation import Observation
 from pytriton.worker.recording import NumberedRecording, Recorder
@@ -249,6 +249,26 @@ def test_the_queue_counts_what_is_kept(recorded, monkeypatch):
     model.inference.answer(unpack(memoryview(bytearray(pack(many, [tensor(0, np.ones((40, 500), np.float32))])))))
     assert len(model.end()) == 4
     assert (model.status.recorded, model.status.too_large, model.status.dropped) == (4, 0, 0)
+
+
+def test_a_request_that_lacks_an_input_is_kept_beside_others(recorded):
+    model = recorded(lambda requests: [ValueError("no")] * 3, BOTH)
+    tensors = [tensor(0, X[:1], 0), tensor(0, X[1:2], 1), *(tensor(1, S[each : each + 1], each) for each in range(3))]
+    model.inference.answer(unpack(memoryview(bytearray(pack(Frame(REQUEST, 0, 3), tensors)))))
+    found = model.end()
+    assert [[*each.inputs] for each in found] == [["x", "s"], ["x", "s"], ["s"]]
+    assert [each.inputs["s"].tolist() for each in found] == [S[:1].tolist(), S[1:2].tolist(), S[2:3].tolist()]
+
+
+@pytest.mark.parametrize("shape", [(2**33, 0), (1, 2**60, 0), (1, 0, 2**62)])
+def test_a_tensor_that_numpy_may_not_have_loses_its_own_batch_alone(recorded, shape):
+    model = recorded(same)
+    model.inference.answer(a_batch((1,)))
+    hostile = Tensor(0, 0, tensor(0, X).code, shape, 0, ())
+    model.inference.answer(unpack(memoryview(bytearray(pack(Frame(REQUEST, 0, 1), [hostile])))))
+    model.inference.answer(a_batch((1,)))
+    assert len(model.end()) == 2
+    assert (model.status.recorded, model.status.dropped) == (2, 1)
 
 
 def test_requests_are_counted_once_if_they_come_again(recorded):
