@@ -34,6 +34,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -105,14 +106,17 @@ class RecordedRequest:
     responses: Sequence[Mapping[str, NDArray[Any]]] = ()
 
 
+NOTHING: Mapping[str, NDArray[Any]] = MappingProxyType({})
 _NAMES = {  # in safetensors, by their code
     code: name.replace("UINT", "U").replace("INT", "I").replace("FP", "F")
     for code, name in enumerate(SCALAR_TYPES, start=1)
     if code != BYTES
 }
 _CODES = {name: code for code, name in _NAMES.items()}
-_SHARED: dict[str, type] = {"model": str, "version": int, "error": str}
-_SHARED |= dict.fromkeys(("is_cancelled", "is_streamed", "lacks_inputs"), bool)
+_SHARED: dict[str, type] = {
+    **{"model": str, "version": int, "error": str},
+    **dict.fromkeys(("is_cancelled", "is_streamed", "lacks_inputs"), bool),
+}
 _OWN: dict[str, type] = {"id": str, "parameters": dict, "sequence": list}
 
 
@@ -269,19 +273,24 @@ def _decode(arrival: float, requests: int, block: bytes) -> list[RecordedRequest
             raise ValueError(f"a column of its requests is {column!r:.100}")
     calls = _calls(columns, arrival, requests)
     ends = None if rows is None else [*accumulate(rows.tolist(), initial=0)]
-    # Of each request, its inputs and then its responses; those without tensors share one.
-    places: list[list[dict[str, NDArray[Any]]]] = [[{}] * (1 + responses) for _ in range(requests)]
+    # Of each request, its inputs under 0 and its responses from 1 on, as far as they have tensors.
+    places: list[dict[int, dict[str, NDArray[Any]]]] = [{} for _ in range(requests)]
     for key, column in columns.items():
         side, _, name = key.partition("/")
         index, _, output = name.partition("/")
         number, name = (0, name) if side == "inputs" else (1 + int(index), output)
-        if side not in ("inputs", "outputs") or number < 0 or (number == 0) != (side == "inputs"):
+        if side not in ("inputs", "outputs") or number > responses or number < (side == "outputs"):
             raise ValueError(f"it has a tensor {key!r:.100}")
         for place, piece in zip(places, _of_each(column, requests, ends), strict=True):
-            place[number] = {**place[number], name: piece}
+            place.setdefault(number, {})[name] = piece
     return [
         RecordedRequest(
-            **told, **call, **_checked_own(own.get(str(number), {})), index=index, inputs=place[0], responses=place[1:]
+            **told,
+            **call,
+            **_checked_own(own.get(str(number), {})),
+            index=index,
+            inputs=place.get(0, NOTHING),
+            responses=[place.get(each, NOTHING) for each in range(1, 1 + responses)],
         )
         for number, (call, index, place) in enumerate(zip(calls, indices.tolist(), places, strict=True))
     ]
