@@ -208,7 +208,7 @@ def test_requests_that_pretend_to_arrive_late_do_not_all_wait(path):
         tracemalloc.start()
         try:
             assert sum(1 for _ in files) == 40
-            assert tracemalloc.get_traced_memory()[1] < 2**26
+            assert tracemalloc.get_traced_memory()[1] < 2**25
         finally:
             tracemalloc.stop()
 
