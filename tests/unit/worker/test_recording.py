@@ -252,12 +252,12 @@ def test_the_queue_counts_what_is_kept(recorded, monkeypatch):
 
 
 def test_a_request_that_lacks_an_input_is_kept_beside_others(recorded):
-    model = recorded(lambda requests: [ValueError("no")] * 3, BOTH)
-    tensors = [tensor(0, X[:1], 0), tensor(0, X[1:2], 1), *(tensor(1, S[each : each + 1], each) for each in range(3))]
+    model = recorded(lambda requests: [ValueError("no")] * 3)
+    tensors = [tensor(0, X[:1], 0), tensor(0, X[1:2], 1)]
     model.inference.answer(unpack(memoryview(bytearray(pack(Frame(REQUEST, 0, 3), tensors)))))
-    found = model.end()
-    assert [[*each.inputs] for each in found] == [["x", "s"], ["x", "s"], ["s"]]
-    assert [each.inputs["s"].tolist() for each in found] == [S[:1].tolist(), S[1:2].tolist(), S[2:3].tolist()]
+    first, second, third = model.end()
+    assert [each.inputs["x"].tolist() for each in (first, second)] == [X[:1].tolist(), X[1:2].tolist()]
+    assert not third.inputs
 
 
 @pytest.mark.parametrize("shape", [(2**33, 0), (1, 2**60, 0), (1, 0, 2**62)])
@@ -418,6 +418,11 @@ def test_a_model_has_one_recording_and_a_file_too(tmp_path):
         observation.start_recording(CONFIG, Recording(tmp_path / "n.ptr"))
     with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
         observation.start_recording(other, Recording(tmp_path / "m.ptr"))
+    with_number = replace(CONFIG, model_version=3)
+    observation.start_recording(with_number, Recording(tmp_path / "o.ptr.1"))
+    with pytest.raises(PyTritonInvalidOperationError, match="another recording"):
+        observation.start_recording(other, Recording(tmp_path / "o.ptr"))
+    observation.stop_recording(with_number)
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
     for name in ("folder/../m.ptr", "link/m.ptr", "m.ptr.1", "m.ptr.77"):
